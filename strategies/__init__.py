@@ -91,8 +91,8 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
         settings: The settings of the run.
 
     Raises:
-        ValueError, ImportError, AttributeError: As for `load`, or the class does not take the
-            arguments or refuses them.
+        ValueError, ImportError, AttributeError: As for `load`, the class does not take the
+            arguments or refuses them, or it overrides what Flower's `start` calls.
     """
     cls, settings = load(name), settings or RunSettings()
     made = _instance(cls, with_accountant(cls, arguments, settings.num_clients))
@@ -102,6 +102,13 @@ def build(name: str, arguments: Mapping[str, Any], settings: RunSettings | None 
         for attribute in WHOLE_COHORT.keys() & vars(part).keys():
             setattr(part, attribute, WHOLE_COHORT[attribute])
     if isinstance(made, FederatedStrategy):
+        called_by_start = sorted(Strategy.__abstractmethods__ - {"summary"})
+        base = FederatedStrategy
+        if own := [key for key in called_by_start if getattr(cls, key) is not getattr(base, key)]:
+            fix = "give the rounds' settings as keys, and override broadcast, read or step"
+            raise ValueError(
+                f"{name!r} overrides {', '.join(own)}, called in other apps only; {fix}"
+            )
         return StrategyRunner(made, settings)
     inside = getattr(made, "strategy", None)
     if isinstance(inside, FederatedStrategy):  # it validates, too, and is given no buffers

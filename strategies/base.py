@@ -9,10 +9,10 @@
 All other functions have a default.
 
 A strategy never handles messages, records, buffers, or replies that must not be used: its `Runner`
-does. In any Flower app it can replace Flower's `FedAvg`.
+does. In any Flower app it can replace Flower's `FedAvg`; there a subclass may also override the
+methods of Flower's `Strategy`, and call ``super()``.
 """
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -237,17 +237,7 @@ class FederatedStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of a round, for a share of the nodes drawn at random.
-
-        Raises:
-            ValueError: A wrapper around this strategy calls it, and clients send no models.
-                Wrappers clip and add noise to models, and do not complain if there are none.
-        """
-        caller = sys._getframe(1).f_locals.get("self")
-        wrapped = isinstance(caller, Strategy) and caller is not self
-        if wrapped and not self.sends_models():
-            names = f"{type(self).__name__} inside of {type(caller).__name__}"
-            raise ValueError(f"{names}: give a strategy whose clients send models, as FedAvg's do")
+        """Return the messages of a round, for a share of the nodes drawn at random."""
         return self.runner.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(

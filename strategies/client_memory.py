@@ -91,20 +91,28 @@ class ClientMemory:
             last = self.last_round
             raise ValueError(f"a message of round {received.number}, after one of round {last}")
 
-    def settled(self, settled_round: int, take: Callable[[Vectors, bytes], Vectors]) -> Vectors:
+    def settled(
+        self,
+        settled_round: int,
+        take: Callable[[Vectors, bytes], Vectors],
+        *,
+        refused: bool = False,
+    ) -> Vectors:
         """Return the vectors, given which of the client's replies the server settled last.
 
-        The last reply counts if its round is named; otherwise it was lost, late or rejected, and
-        the vectors are those before it. If the server has settled a later reply than this memory
-        knows of, the memory is an old copy: its content may have been counted, so it is dropped.
+        If that is the last reply, it counts, or it was refused with all that was kept by then.
+        Otherwise the last reply was lost, late or rejected, and the vectors are those before it. If
+        the server has settled a later reply than this memory knows of, the memory is an old copy:
+        its content may have been counted, so it is dropped.
 
         Args:
             settled_round: The last round of the client that the server settled, 0 for none.
             take: Returns the vectors after the pending answer, from the vectors before it and its
                 bytes.
+            refused: Whether the server has refused that round's reply for good.
         """
-        if settled_round > self.last_round or not self.vectors:
+        if not self.vectors or settled_round > self.last_round:
             return {}
-        return (
-            take(self.vectors, self.pending) if settled_round == self.last_round else self.vectors
-        )
+        if settled_round < self.last_round:
+            return self.vectors
+        return {} if refused else take(self.vectors, self.pending)

@@ -5,21 +5,24 @@ The message is read, the handler is called, and its reply is written.
 
 from collections.abc import Callable, Mapping
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.client_memory import ClientMemory
-from strategies.flower_arrays import array_record, from_record, to_record
+from strategies.flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
 from strategies.local_arrays import NOTE
 from strategies.messages import (
     ARRAYS,
     ARRAYS_KEY,
+    BUFFER_NAMES,
     BUFFERS,
+    CONFIG,
+    CONFIG_KEY,
     LINK,
     NUM_EXAMPLES,
+    OWN,
     PAYLOAD,
     SERVER_ROUND,
-    UPDATE,
     Received,
     Update,
     named_or_only,
@@ -46,16 +49,15 @@ def around_handler(
         ValueError: The message cannot be read, training returned arrays of other names or shapes
             than the model's, or the strategy's client function raised.
     """
-    name, settings = _settings(message.content)
-    received, memory = _received(message, context, settings), ClientMemory.read(context.state)
-    key = str(received.settings.get(ARRAYS_KEY, ARRAYS))
+    received, memory = _received(message, context), ClientMemory.read(context.state)
+    key = str(received.entries.get(ARRAYS_KEY, ARRAYS))
     before = context.state.copy()  # the handler keeps its own there, such as momentum
     reply: Message | None = None
 
     def train(model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
         nonlocal reply
         # A separate record: other clients in this process share the model.
-        content = RecordDict({key: array_record(model.record), name: received.settings})
+        content = RecordDict({key: array_record(model.record), **received.others})
         for own, vector in (vectors or {}).items():
             content[own] = to_record(model.layout.unflatten(vector))
         message.content = content
@@ -84,32 +86,41 @@ def around_handler(
     return reply
 
 
-def _settings(content: RecordDict) -> tuple[str, ConfigRecord]:
-    """Return the name and a copy of a message's settings."""
-    for name, record in content.config_records.items():
-        if SERVER_ROUND in record:
-            return name, record.copy()
-    raise ValueError(f"no ConfigRecord with {SERVER_ROUND!r}")
-
-
-def _received(message: Message, context: Context, settings: ConfigRecord) -> Received:
-    names = settings.get(BUFFERS, [])
-    buffers = tuple(map(str, names)) if isinstance(names, list) else ()
-    found = dict(message.content.array_records)
-    complete = found.pop(str(settings.get(ARRAYS_KEY, ARRAYS)), None)
-    beside = found.pop(BUFFERS, ArrayRecord())
-    client = context.node_config.get("partition-id", context.node_id)
+def _received(message: Message, context: Context) -> Received:
+    others = RecordDict(dict(message.content))
+    own = others.pop(OWN, None)
+    entries = dict(own) if isinstance(own, ConfigRecord) else {}
+    name, key = str(entries.get(CONFIG_KEY, CONFIG)), str(entries.get(ARRAYS_KEY, ARRAYS))
+    shared = find_record(others, name, ConfigRecord)
+    if shared is None or not isinstance(number := shared.get(SERVER_ROUND), int):
+        raise ValueError(f"no integer {SERVER_ROUND!r} in the ConfigRecord {name!r}")
+    others[name] = settings = shared.copy()  # other clients in this process have the same record
+    found = {
+        record: arrays
+        for record, arrays in message.content.array_records.items()
+        if record == key or record.startswith(f"{OWN}.")
+    }
+    for record in found:
+        del others[record]
+    complete, beside = found.pop(key, None), found.pop(BUFFERS, ArrayRecord())
+    listed = entries.get(BUFFER_NAMES)
+    buffers = tuple(map(str, listed)) if isinstance(listed, list) else ()
     return Received(
-        number=int(str(settings[SERVER_ROUND])),
+        number=number,
         trains=message.metadata.message_type.startswith("train"),
         settings=settings,
+        entries=entries,
         model=None if complete is None else Model.read(complete, buffers),
         buffers=from_record(beside),
         buffer_names=buffers,
-        vectors={name: Model.read(record).vector for name, record in found.items()},
-        seed=int(str(settings.get("seed", 0))),
-        client=int(str(client)),
-        link=str(settings.pop(LINK, context.node_config.get(LINK, ""))),
+        vectors={
+            record.removeprefix(f"{OWN}."): Model.read(arrays).vector
+            for record, arrays in found.items()
+        },
+        others=others,
+        seed=settings.get("seed", 0),
+        client=context.node_config.get("partition-id", context.node_id),
+        link=str(entries.get(LINK, context.node_config.get(LINK, ""))),
     )
 
 
@@ -135,10 +146,16 @@ def _write_update(content: RecordDict, key: str, update: Update) -> None:
         content[NOTE] = ConfigRecord({"array": update.note})
     if update.model is not None:
         content[key] = update.model.record
-    elif update.buffers:
+    if (data := update.payload) is not None:
+        content[OWN] = ArrayRecord({PAYLOAD: Array("uint8", (len(data),), OPAQUE, data)})
+    if update.model is None and update.buffers:
         content[BUFFERS] = to_record(update.buffers)
-    if update.payload is not None:
-        content[UPDATE] = ConfigRecord({PAYLOAD: update.payload})
     for name, vector in update.vectors.items():
         assert update.model is not None
-        content[name] = to_record(update.model.layout.unflatten(vector))
+        arrays = to_record(update.model.layout.unflatten(vector))
+        content[f"{OWN}.{name}"] = array_record(
+            {
+                own: Array(array.dtype, array.shape, OPAQUE, array.data)
+                for own, array in arrays.items()
+            }
+        )

@@ -20,11 +20,11 @@ from strategies.local_arrays import (
     taken_back,
     with_local_arrays,
 )
-from strategies.messages import Received, Update
+from strategies.messages import OWN, Received, Update, refuse_clipping
 from strategies.model import Model, difference
 from strategies.random_streams import UPLINK
 
-# Entries of a message's settings: the head, the updates that the client missed, and, with the
+# Entries of the strategies' own record: the head, the updates that the client missed, and, with the
 # model, the text of what compresses them.
 HEAD, UPDATES, CODEC = "head", "updates", "codec"
 
@@ -36,13 +36,13 @@ _last_built: dict[Version, Model] = {}
 def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Handle a message of any compressed strategy: the mod for ClientApps of other apps.
 
-    The server's first message names the codec, and the client keeps it. Messages of a strategy that
-    does not compress pass through.
+    The server's first message names the codec, and the client keeps it. Messages without the
+    strategies' own record pass through.
 
         app = ClientApp(mods=[compression_mod])
     """
     call_next = with_local_arrays(message, call_next)
-    if not any(HEAD in record for record in message.content.config_records.values()):
+    if OWN not in message.content:
         return call_next(message, context)
 
     def end(
@@ -73,16 +73,17 @@ def answer(
 
     Raises:
         ValueError: The server's message cannot be read, is not of a later round than the training
-            answered last, or is of another codec; or the client keeps arrays that the server's
-            ``local_arrays`` does not name.
+            answered last, is of another codec, or has settings for clipping; or the client keeps
+            arrays that the server's ``local_arrays`` does not name.
     """
     head = Head.decode(received.take(HEAD))
+    refuse_clipping(received.settings)
 
     def reply(status: ReplyStatus, data: bytes = b"") -> bytes:
         digest = codec.on_link(received.link).digest if codec else head.codec
         return Payload(status, digest, received.number, data).encode()
 
-    text = str(received.settings.pop(CODEC, memory.codec))
+    text = str(received.entries.get(CODEC, memory.codec))
     if text != memory.codec:
         memory = ClientMemory(codec=text)
     memory.check_round(received)
@@ -94,7 +95,7 @@ def answer(
             f"codec mismatch between server and client, whose codec is {codec}: give both the same "
             "strategy and strategy-args"
         )
-    updates = received.take(UPDATES) if UPDATES in received.settings else b""
+    updates = received.take(UPDATES) if UPDATES in received.entries else b""
     model = received.model or _synced(codec, received, memory, head.version, updates)
     if model is None:
         return Update(payload=reply(ReplyStatus.NEEDS_MODEL)), None
@@ -120,7 +121,7 @@ def answer(
         sent = uplink.decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
-    vectors = memory.settled(head.settled, take) or {
+    vectors = memory.settled(head.settled, take, refused=head.refused) or {
         name: np.zeros_like(change) for name in codec.feedback.memories
     }
     to_send, vectors = codec.feedback.to_send(change, vectors)

@@ -8,7 +8,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from strategies.compression.error_feedback import (
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
-from strategies.downlink import Downlink, OwnUpdates, SharedUpdates
+from strategies.downlink import Downlink
 from strategies.messages import Broadcast, Received, Update
 from strategies.model import Vector
 from strategies.registry import Part, Weights, make
@@ -59,8 +59,6 @@ class CompressedStrategy(FederatedStrategy):
         links: Other arguments for clients with a certain link, as ``{"4G": {"sparsity-up":
             0.001}}``. In a simulation a link is a class of "links", on a device its node's config
             names it.
-        missed: How clients get the updates that they missed: "each" of them, or a single compressed
-            update of their "sum", whose error the server keeps together with each client's model.
         max_staleness: Replies that are up to this many rounds late count, as under
             `strategies.fedbuff.FedBuff`; 0 drops late replies.
         staleness: a; a reply that is s rounds late counts with (1 + s)^-a.
@@ -76,7 +74,6 @@ class CompressedStrategy(FederatedStrategy):
 
     server_optimizer: Part = server_optimizers.NONE
     links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    missed: Literal["each", "sum"] = "each"
     max_staleness: NumRounds = 0
     staleness: Exponent = 0.5
 
@@ -85,7 +82,8 @@ class CompressedStrategy(FederatedStrategy):
         links = {name: self._uplink_of(name, codec) for name in self.links}
         self.codec = replace(codec, links=links)
         self.optimizer = server_optimizers.build(self.server_optimizer)
-        self._downlink = self._make_downlink()
+        keeps_error = not isinstance(self.codec.feedback, NoFeedback)
+        self._downlink = Downlink(self.codec.downlink, keeps_error=keeps_error)
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,12 +101,12 @@ class CompressedStrategy(FederatedStrategy):
 
     @property
     def updates_evaluation(self) -> bool:
-        """Whether clients evaluate the model that they keep; else they are sent the full model."""
-        return self.missed == "each"
+        """True: clients evaluate the model that they keep."""
+        return True
 
     @property
     def residual(self) -> Float32Vector | None:
-        """What the server has not sent yet, float32 (n,), if all clients get the same updates."""
+        """What the server has not sent yet, float32 (n,), if it keeps that."""
         return self._downlink.residual
 
     @abstractmethod
@@ -124,8 +122,9 @@ class CompressedStrategy(FederatedStrategy):
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return the updates that the client's model lacks."""
-        version, updates = self._downlink.sent_to(now, node)
-        head = Head(self.codec.digest, self._downlink.settled.get(node, 0), version).encode()
+        version, updates = self._downlink.sent_to(node)
+        settled = self._downlink.settled.get(node, (0, False))
+        head = Head(self.codec.digest, *settled, version).encode()
         if updates is not None:
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)
@@ -184,19 +183,19 @@ class CompressedStrategy(FederatedStrategy):
             vector = self._downlink.step(now, update, answered)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        self._downlink.settled |= answered
+        self._downlink.settled |= {node: (number, False) for node, number in answered.items()}
         return vector
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
         """Send the full model next time to a client that asks for it.
 
-        A client whose update is too long is told that a later update was settled, so that it drops
-        its residual: what made this update too long would make all later updates too long as well.
+        A client whose update is too long is told so, and drops the residual of that reply: what
+        made this update too long would make all later updates too long as well.
         """
         if isinstance(error, ResyncError):
-            self._downlink.forget(node)
+            self._downlink.versions.confirmed.pop(node, None)
         if isinstance(error, NormError):
-            self._downlink.settled[node] = now.number + 1
+            self._downlink.settled[node] = self._replies[node].server_round, True
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
         """Note that the client has the current version, if it keeps it.
@@ -207,11 +206,11 @@ class CompressedStrategy(FederatedStrategy):
         """
         self._payload(now, reply)
         if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
-            self._downlink.confirm_evaluation(reply.node)
+            self._downlink.versions.confirm_model(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""
-        full, missed = super().bits_down(now, node), self._downlink.num_updates(node)
+        full, missed = super().bits_down(now, node), self._downlink.versions.num_missed(node)
         if missed is None:
             return full
         updates = self.missed_updates_bits(missed, now.model.layout)
@@ -231,16 +230,7 @@ class CompressedStrategy(FederatedStrategy):
 
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
-        self._downlink.forget_all()
-
-    def _make_downlink(self) -> Downlink:
-        if self.missed == "each":
-            keeps_error = not isinstance(self.codec.feedback, NoFeedback)
-            return SharedUpdates(self.codec.downlink, keeps_error=keeps_error)
-        if isinstance(self.codec.downlink, Float32):
-            fix = "give a strategy that compresses what clients are sent, or 'each'"
-            raise ValueError(f"missed = 'sum': clients are sent the full model; {fix}")
-        return OwnUpdates(self.codec.downlink)
+        self._downlink.versions.confirmed.clear()
 
     def _uplink_of(self, link: str, codec: Codec) -> Compressor:
         """Return the compressor for clients with a link.
@@ -279,7 +269,7 @@ class CompressedStrategy(FederatedStrategy):
             )
         late = rounds_late(payload.server_round, now.number, self.max_staleness)
         if payload.status == ReplyStatus.NEEDS_MODEL:
-            if self._downlink.needs_model(reply.node):
+            if self._downlink.versions.following(reply.node) is None:
                 raise ReplyError("the client asks for the model, which it was just sent")
             raise ResyncError("the client lost its state; full model next round")
         if payload.status == ReplyStatus.DIVERGED:

@@ -33,8 +33,9 @@ from strategies.rounds import NodeSettings, Round, RunSettings
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
 
-# Clipping divides by an update's norm in float32, where the squares of smaller norms underflow.
-MIN_CLIPPED_NORM = 1e-18
+# Clipping divides by an update's norm in float32, where the squares of smaller norms underflow; and
+# a change of one entry that can be clipped.
+MIN_CLIPPED_NORM, CLIPPABLE = 1e-18, 1e-15
 # A client's clipped update is rounded as it is added to the model.
 CLIPPING_TOLERANCE = 1.01
 CLIPPED_BY_THE_SERVER = (
@@ -84,13 +85,18 @@ class FlowerAdapter(Runner):
 
         Raises:
             ValueError: As for `Runner.read_model`.
-            StrategyError: The inner strategy failed.
+            StrategyError: The inner strategy failed, or adds noise for another number of clients.
         """
         model = self.read_model(arrays)
         self._now = Round(server_round, model, config, self.settings)
         with self._calling_inner(server_round):
             made = self.inner.configure_train(server_round, trained_record(model), config, grid)
-            return with_buffers(list(made), model)
+            messages = with_buffers(list(made), model)
+        sampled = getattr(self.inner, "num_sampled_clients", None)
+        if isinstance(self.inner, PRIVATE) and sampled != (clients := len(messages)):
+            fix = f"the noise is for their number; give {clients}"
+            raise StrategyError(f"num-sampled-clients = {sampled}, the round has {clients}: {fix}")
+        return messages
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -126,7 +132,7 @@ class FlowerAdapter(Runner):
         def use(message: Message) -> ClientReport:
             reply = Reply(message, model, self.settings.bounds)
             report, vector, own = reply.report, reply.vector, reply.buffers
-            self._check(report, vector, own)
+            vector = self._check(report, vector, own)
             buffers.add(own, report.num_examples)
             # Flower's strategies take arrays by their place.
             record = to_record(model.layout.unflatten(vector))
@@ -154,8 +160,10 @@ class FlowerAdapter(Runner):
 
         return use, finish
 
-    def _check(self, report: ClientReport, vector: Vector, buffers: Arrays) -> None:
-        """Check that the inner strategy can handle a reply.
+    def _check(self, report: ClientReport, vector: Vector, buffers: Arrays) -> Vector:
+        """Check that the inner strategy can handle a reply; return its vector.
+
+        Flower cannot clip an update of zero: the last bit of the largest entry stands for it.
 
         Raises:
             ReplyError: It cannot.
@@ -167,7 +175,11 @@ class FlowerAdapter(Runner):
             check_norm(math.hypot(norm, *buffer_norms(buffers, model.buffers)), bounds)
         check_keys(report, self.inner, trained=True)
         if isinstance(self.inner, CLIPPED_BY_THE_SERVER) and norm < MIN_CLIPPED_NORM:
-            raise ReplyError("the update is zero, which cannot be clipped")
+            vector, largest = model.vector.copy(), int(np.argmax(np.abs(model.vector)))
+            eps = max(np.finfo(dtype).eps for dtype in model.layout.all_dtypes)
+            vector[largest] += max(abs(vector[largest]) * eps, CLIPPABLE)
+            if change_norm(model.layout.rounded(vector), model.vector) < MIN_CLIPPED_NORM:
+                raise ReplyError("the update is zero, which cannot be clipped")
         if isinstance(self.inner, DifferentialPrivacyClientSideFixedClipping):
             most = self.inner.clipping_norm
             if norm > most * CLIPPING_TOLERANCE:
@@ -178,6 +190,7 @@ class FlowerAdapter(Runner):
         adapts = isinstance(self.inner, DifferentialPrivacyClientSideAdaptiveClipping)
         if adapts and "norm_bit" not in report.metrics:
             raise ReplyError("no metric 'norm_bit'; client-mods needs adaptiveclipping_mod")
+        return vector
 
     def _aggregate(
         self, replies: list[Message], reports: Sequence[ClientReport]

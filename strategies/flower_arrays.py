@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 NUMPY = "numpy.ndarray"
+# How an array of bytes is serialized that is no array of numbers to anyone but its reader: Flower's
+# `Array.numpy` raises, so that a wrapper cannot clip it, or skip it and add noise to nothing.
+OPAQUE = "fedavg_strategies.update"
 # Where the header begins in version 1.0 of the format, after two bytes with its length.
 _START = npy.MAGIC_LEN + 2
 
@@ -40,7 +43,7 @@ def from_array(
             the ``expected`` dtype and shape, the dtype is not numeric, or the number of bytes is
             not the header's.
     """
-    if array.stype != NUMPY:
+    if array.stype not in (NUMPY, OPAQUE):
         raise ValueError(f"is serialized as {array.stype!r}, not {NUMPY!r}")
     data = array.data
     end = _START + int.from_bytes(data[_START - 2 : _START], "little")

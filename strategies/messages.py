@@ -8,7 +8,7 @@ records.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -22,16 +22,19 @@ ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
 NUM_EXAMPLES, ACCURACY = "num-examples", "accuracy"
 # What clients add to every gradient of local SGD, by array; only some strategies set it.
 GRADIENT_OFFSET = "gradient-offset"
-# The record of arrays that are sent uncompressed beside compressed arrays, and the setting that
-# lists their names.
-BUFFERS = "buffers"
-# The record of a reply's payload, and its entry.
-UPDATE, PAYLOAD = "update", "payload"
 SERVER_ROUND = "server-round"
-# The setting that names a client's link, or the entry of its node's config.
+# The strategies' own record: the server's entries for the client's end, and a reply's payload. Its
+# name begins the names of their further records, which handlers never see.
+OWN, PAYLOAD = "fedavg-strategies", "payload"
+# The record of arrays that are sent uncompressed beside compressed arrays.
+BUFFERS = f"{OWN}.buffers"
+# Entries of the own record: the names of the buffers, and of the records of arrays and of settings
+# if those are not "arrays" and "config".
+BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
+# The entry that names a client's link, also in its node's config.
 LINK = "link"
-# The setting that names the record of arrays, if that is not "arrays".
-ARRAYS_KEY = "arrays-key"
+# The setting by which Flower's wrappers tell clients to clip the models that they send.
+CLIPPING_NORM = "clipping_norm"
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 Entry = int | bytes | str
@@ -42,7 +45,7 @@ class Broadcast:
     """What the server sends a client, besides the settings that all clients get.
 
     Attributes:
-        entries: Additional entries of the message's settings, for the strategy's client function.
+        entries: Entries of the strategies' own record, for the strategy's client function.
         full: Whether the model is sent, or only its buffers.
         vectors: Further vectors of the model's layout, by the name of their record.
     """
@@ -59,12 +62,14 @@ class Received:
     Attributes:
         number: The number of the round, from 1.
         trains: Whether the client should train; else evaluate.
-        settings: The settings of the local work, and the server's `Broadcast.entries`.
+        settings: The settings of the local work, as the server's app gave them.
+        entries: The server's `Broadcast.entries`.
         model: The model; None if only its buffers were sent.
         buffers: The buffers, by name, if they were sent without the model.
         buffer_names: The names of the model's buffers.
         vectors: `Broadcast.vectors`.
-        seed: The run's seed.
+        others: The message's other records, which the handler gets beside the model.
+        seed: The run's seed: the setting "seed", 0 without one.
         client: The client's partition; the id of its node if it has none.
         link: The name of its link; empty if neither the server nor its node's config names it.
     """
@@ -72,19 +77,21 @@ class Received:
     number: int
     trains: bool
     settings: ConfigRecord
+    entries: dict[str, Any]
     model: Model | None
     buffers: Arrays
     buffer_names: tuple[str, ...]
     vectors: Mapping[str, Vector]
-    seed: int
-    client: int
+    others: RecordDict
+    seed: object
+    client: object
     link: str = ""
 
     def take(self, name: str) -> bytes:
-        """Remove and return an entry of bytes; ValueError if there is none."""
-        data = self.settings.pop(name, None)
+        """Return an entry of bytes; ValueError if there is none."""
+        data = self.entries.get(name)
         if not isinstance(data, bytes):
-            raise ValueError(f"no bytes {name!r} in the ConfigRecord {CONFIG!r}")
+            raise ValueError(f"no bytes {name!r} in the ConfigRecord {OWN!r}")
         return data
 
     def random_stream(self, purpose: str) -> np.random.Generator:
@@ -111,6 +118,13 @@ class Update:
     payload: bytes | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     note: str = ""
+
+
+def refuse_clipping(settings: Mapping[str, Any]) -> None:
+    """Raise a ValueError if a wrapper of Flower's tells clients to clip the models they send."""
+    if CLIPPING_NORM in settings:
+        fix = "give a strategy whose clients send models, as FedAvg's do"
+        raise ValueError(f"{CLIPPING_NORM!r}: what these clients send cannot be clipped; {fix}")
 
 
 def named_or_only(content: RecordDict, name: str, kind: type[Record]) -> tuple[str, Record]:

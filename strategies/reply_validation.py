@@ -10,20 +10,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from strategies.aggregation import finite_or_sent
 from strategies.client_report import ClientReport, ReplyBounds
-from strategies.flower_arrays import find_record, from_array
+from strategies.flower_arrays import OPAQUE, find_record, from_array
 from strategies.messages import (
     ACCURACY,
     ARRAYS,
     BUFFERS,
     METRICS,
     NUM_EXAMPLES,
+    OWN,
     PAYLOAD,
-    UPDATE,
     named_or_only,
 )
 from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
@@ -77,14 +77,14 @@ class Reply:
     @property
     def payload(self) -> bytes:
         """The payload; ReplyError if there is none."""
-        record = find_record(self.message.content, UPDATE, ConfigRecord)
+        record = find_record(self.message.content, OWN, ArrayRecord)
         if record is None:
             fix = "does the ClientApp have the strategy's mod, such as compression_mod?"
-            raise ReplyError(f"no ConfigRecord {UPDATE!r}: {fix}")
-        data = record.get(PAYLOAD)
-        if not isinstance(data, bytes):
-            raise ReplyError(f"no bytes {PAYLOAD!r} in the ConfigRecord {UPDATE!r}")
-        return data
+            raise ReplyError(f"no ArrayRecord {OWN!r}: {fix}")
+        array = record.get(PAYLOAD)
+        if array is None or array.stype != OPAQUE:
+            raise ReplyError(f"no array {PAYLOAD!r} of type {OPAQUE!r} in the ArrayRecord {OWN!r}")
+        return array.data
 
     @property
     def vector(self) -> Vector:
@@ -108,7 +108,7 @@ class Reply:
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""
-        record = find_record(self.message.content, name, ArrayRecord)
+        record = find_record(self.message.content, name := f"{OWN}.{name}", ArrayRecord)
         if record is None:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):

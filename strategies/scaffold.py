@@ -22,7 +22,7 @@ from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
 from strategies.step_count import step_count
 
-# The server's control variate in a message, and the change of the client's in a reply; the setting
+# The server's control variate in a message, and the change of the client's in a reply; the entry
 # that names the client's last accepted round.
 VARIATE, ACCEPTED = "control-variate", "accepted-round"
 
@@ -74,7 +74,7 @@ class SCAFFOLD(FederatedStrategy):
         assert received.model is not None
         x, sent = received.model.vector.astype(float), received.vectors[VARIATE]
         server = sent.astype(float)
-        accepted = int(str(received.settings.pop(ACCEPTED)))
+        accepted = int(str(received.entries[ACCEPTED]))
 
         def take(own: Vectors, change: bytes) -> Vectors:
             return {VARIATE: own[VARIATE] + np.frombuffer(change, sent.dtype)}

@@ -1,16 +1,21 @@
 """The contents of the server's messages; `reply_validation` reads the replies."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.flower_arrays import array_record, to_record
-from strategies.messages import BUFFERS, Broadcast
+from strategies.messages import BUFFERS, OWN, Broadcast
 from strategies.model import Model, Vector
 
 
 def write_contents(
-    model: Model, settings: ConfigRecord, keys: tuple[str, str], broadcasts: Iterable[Broadcast]
+    model: Model,
+    settings: ConfigRecord,
+    keys: tuple[str, str],
+    broadcasts: Iterable[Broadcast],
+    common: Mapping[str, Any],
 ) -> Iterator[RecordDict]:
     """Yield the content of a training message for each broadcast.
 
@@ -18,9 +23,10 @@ def write_contents(
 
     Args:
         model: The global model.
-        settings: The settings sent to all clients.
+        settings: The settings sent to all clients, as they are.
         keys: The names of the record of arrays and of that of settings.
         broadcasts: What is sent to the clients besides.
+        common: Entries of the strategies' own record for all clients.
     """
     arrays, config = keys
     buffers = array_record({name: model.record[name] for name in model.buffers})
@@ -32,13 +38,13 @@ def write_contents(
         if key not in written:
             content = RecordDict({arrays: model.record} if broadcast.full else {})
             content[config] = settings
-            if broadcast.entries:
-                content[config] = ConfigRecord({**settings, **broadcast.entries})
+            if entries := {**common, **broadcast.entries}:
+                content[OWN] = ConfigRecord(entries)
             if buffers and not broadcast.full:
                 content[BUFFERS] = buffers
             for name, vector in broadcast.vectors.items():
                 if id(vector) not in vectors:
                     vectors[id(vector)] = vector, to_record(model.layout.unflatten(vector))
-                content[name] = vectors[id(vector)][1]
+                content[f"{OWN}.{name}"] = vectors[id(vector)][1]
             written[key] = content
         yield RecordDict(dict(written[key]))

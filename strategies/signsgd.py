@@ -6,7 +6,6 @@ Non-Convex Problems. ICML 2018, arXiv 1802.04434; as compared to in Sattler et a
 
 import math
 from dataclasses import field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,6 @@ class SignSGD(CompressedStrategy):
     step_size: Step = 0.0002
     weights: Weights = field(default="uniform", init=False)
     server_optimizer: str = field(default=NONE, init=False)
-    missed: Literal["each", "sum"] = field(default="each", init=False)
     max_staleness: int = field(default=0, init=False)  # a vote counts or it does not
     staleness: float = field(default=0.5, init=False)
 

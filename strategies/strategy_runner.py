@@ -5,7 +5,7 @@ import math
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import (
@@ -34,7 +34,18 @@ from strategies.client_report import ClientReport
 from strategies.flower_arrays import array_record, find_record
 from strategies.local_arrays import NOTE, PLACES, VALUES, advice, complete, places_of
 from strategies.message_bytes import message_bytes, records_bytes
-from strategies.messages import ARRAYS, ARRAYS_KEY, BUFFERS, LINK, SERVER_ROUND, UPDATE, Broadcast
+from strategies.messages import (
+    ARRAYS,
+    ARRAYS_KEY,
+    BUFFER_NAMES,
+    CONFIG,
+    CONFIG_KEY,
+    LINK,
+    OWN,
+    SERVER_ROUND,
+    Broadcast,
+    refuse_clipping,
+)
 from strategies.metrics import mean_metrics
 from strategies.model import Model, Vector, buffer_norms
 from strategies.reply_errors import ReplyError
@@ -45,9 +56,6 @@ from strategies.server_messages import write_contents
 if TYPE_CHECKING:
     from strategies.base import FederatedStrategy
 
-# The strategies' own settings, whose names are reserved.
-RESERVED = {ARRAYS_KEY, BUFFERS, LINK, "codec", "head", "updates"}
-
 # After so many rounds in a row without a usable reply a run in another app ends.
 MAX_EMPTY_ROUNDS = 3
 
@@ -55,13 +63,12 @@ logger = logging.getLogger("fedavg_app.strategies")
 
 
 def readable(content: RecordDict) -> RecordDict:
-    """Return what functions that aggregate metrics get of a reply: all but arrays and our own."""
-    own = UPDATE, NOTE
+    """Return what functions that aggregate metrics get of a reply: all but arrays and our note."""
     return RecordDict(
         {
             name: record
             for name, record in content.items()
-            if name not in own and not isinstance(record, ArrayRecord)
+            if name != NOTE and not isinstance(record, ArrayRecord)
         }
     )
 
@@ -104,7 +111,8 @@ class StrategyRunner(Runner):
         """Return one training message for each node that takes part.
 
         Raises:
-            ValueError: As for `read_model`, or the config lacks a key that the strategy needs.
+            ValueError: As for `read_model`, the config lacks a key that the strategy needs, or has
+                settings for clipping where clients send no models.
         """
         strategy, model = self.strategy, self.read_model(arrays)
         name = type(strategy).__name__
@@ -112,6 +120,8 @@ class StrategyRunner(Runner):
             raise ValueError(
                 f"local_arrays: the clients of {name} send gradients and train nothing"
             )
+        if not strategy.sends_models():
+            refuse_clipping(config)
         if missing := [key for key in strategy.needs if key not in config]:
             raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
         if self._now is not None and server_round <= self._now.number:
@@ -270,7 +280,7 @@ class StrategyRunner(Runner):
         metrics: list[RecordDict] = []
 
         def use(message: Message) -> ClientReport:
-            if UPDATE in message.content:  # of a client whose mod keeps the model
+            if OWN in message.content:  # of a client whose mod keeps the model
                 reply = Reply(message, self.now.model, self.settings.bounds)
                 try:
                     strategy.read_evaluation(self.now, reply)
@@ -303,21 +313,19 @@ class StrategyRunner(Runner):
         strategy, model = self.strategy, now.model
         config[SERVER_ROUND] = now.number
         has_end = message_type == strategy.train_type or strategy.updates_evaluation
+        keys, common = (strategy.arrayrecord_key, strategy.configrecord_key), dict[str, Any]()
         if strategy.has_client_end and has_end:
-            config = config.copy()
+            defaults = {ARRAYS_KEY: ARRAYS, CONFIG_KEY: CONFIG}
+            given = zip(defaults.items(), keys, strict=True)
+            common = {entry: key for (entry, default), key in given if key != default}
             if model.buffers:
-                config[BUFFERS] = list(model.buffers)
-            if strategy.arrayrecord_key != ARRAYS:
-                config[ARRAYS_KEY] = strategy.arrayrecord_key
-            if taken := RESERVED & now.config.keys():
-                text = "the strategy's own settings have the name; give another in train_config"
-                raise ValueError(f"{sorted(taken)[0]!r}: {text}")
+                common[BUFFER_NAMES] = list(model.buffers)
         strategy.begin(now)
-        keys = strategy.arrayrecord_key, strategy.configrecord_key
-        sent = (strategy.broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        sent = (self._broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        contents = write_contents(model, config, keys, sent, common)
         messages = [
             Message(content, dst_node_id=node, message_type=message_type)
-            for node, content in zip(nodes, write_contents(model, config, keys, sent), strict=True)
+            for node, content in zip(nodes, contents, strict=True)
         ]
         if self._local:
             told = ConfigRecord({"training": self._training, "record": strategy.arrayrecord_key})
@@ -354,6 +362,11 @@ class StrategyRunner(Runner):
         ):
             self._warned.add(module)
             logger.warning("round %d: %s", self.now.number, advice(str(name)))
+
+    def _broadcast(self, now: Round, node: int) -> Broadcast:
+        sent = self.strategy.broadcast(now, node)
+        link = now.by_node.get(node, {}).get(LINK)
+        return sent if link is None else replace(sent, entries={**sent.entries, LINK: link})
 
     def _step(self, aggregate: Aggregate) -> Vector | None:
         """Return the next model's vector.

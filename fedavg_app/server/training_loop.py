@@ -119,7 +119,8 @@ class TrainingLoop:
         for message in messages:
             if own := by_node.get(message.metadata.dst_node_id):
                 common = message.content.config_records[CONFIG]
-                message.content[CONFIG] = ConfigRecord({**common, **own})
+                settings = {key: value for key, value in own.items() if key != LINK}
+                message.content[CONFIG] = ConfigRecord({**common, **settings})
         formula_bits_down = self.strategy.round_bits(nodes_of(messages))
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)

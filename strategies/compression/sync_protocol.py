@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from strategies.compression.decoded_update import DecodeError
 
-PROTOCOL = 6
+PROTOCOL = 7
 
-_HEAD = struct.Struct("<BIIII")
+_HEAD = struct.Struct("<BIIBII")
 _UPDATE = struct.Struct("<II")
 _REPLY = struct.Struct("<BBII")
 
@@ -50,28 +50,36 @@ class Head:
 
     Attributes:
         codec: The digest of the codec (`strategies.codec`).
-        settled: The last round whose update from this client was accepted, 0 for none; the round
-            after that of an update that was refused for good.
+        settled: The last round whose update from this client was accepted or refused for good, 0
+            for none.
+        refused: Whether it was refused.
         version: The version that the client must have after it has read the message.
     """
 
     codec: int
     settled: int
+    refused: bool
     version: Version
 
     def encode(self) -> bytes:
-        """Return the head's 17 bytes."""
+        """Return the head's 18 bytes."""
         version = self.version.number, self.version.fingerprint
-        return _HEAD.pack(PROTOCOL, self.codec, self.settled, *version)
+        return _HEAD.pack(PROTOCOL, self.codec, self.settled, self.refused, *version)
 
     @classmethod
     def decode(cls, data: bytes) -> "Head":
-        """Return the head that the bytes encode; DecodeError for another length or protocol."""
+        """Return the head that the bytes encode.
+
+        Raises:
+            DecodeError: Another length or protocol, or the flag is neither 0 nor 1.
+        """
         if len(data) != _HEAD.size:
             raise DecodeError(f"the head has {len(data)} bytes, not {_HEAD.size}")
-        protocol, codec, settled, number, fingerprint = _HEAD.unpack(data)
+        protocol, codec, settled, refused, number, fingerprint = _HEAD.unpack(data)
         _check_protocol(protocol)
-        return cls(codec, settled, Version(number, fingerprint))
+        if refused > 1:
+            raise DecodeError(f"the flag of a refusal is {refused}, neither 0 nor 1")
+        return cls(codec, settled, bool(refused), Version(number, fingerprint))
 
 
 def encode_update(number: int, data: bytes) -> bytes:

@@ -20,7 +20,13 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import arrays_size_mod, fixedclipping_mod
+from flwr.clientapp.mod import (
+    LocalDpMod,
+    adaptiveclipping_mod,
+    arrays_size_mod,
+    fixedclipping_mod,
+    message_size_mod,
+)
 from flwr.serverapp import strategy as flower
 
 import strategies
@@ -56,13 +62,13 @@ def flower_array(values):
     return Array(np.asarray(values))
 
 
-def client_app(*mods, arrays="arrays", config="config", examples="num-examples"):
+def client_app(*mods, arrays="arrays", config="config", examples="num-examples", more=()):
     """Return a ClientApp as users write them."""
     app = ClientApp(mods=list(mods))
 
     @app.train()
     def train(message, context):
-        assert set(message.content) == {arrays, config}
+        assert set(message.content) == {arrays, config, *more}
         model = {name: array.numpy().copy() for name, array in message.content[arrays].items()}
         assert list(model) == list(START)
         model["w"] += 0.1 * (target(context.node_id) - model["w"])
@@ -225,12 +231,25 @@ def test_records_and_metrics_have_the_names_that_the_app_gives_them():
 
 def test_flowers_mods_run_inside_and_see_the_plain_model():
     strategy = STC(**P, fraction_evaluate=0.0)
-    config = ConfigRecord({"clipping_norm": 1.0})
-    app = client_app(compression_mod, fixedclipping_mod, arrays_size_mod)
-    result, grid = run(strategy, app, rounds=1, train_config=config)
+    clips = LocalDpMod(clipping_norm=1.0, sensitivity=0.0, epsilon=1.0, delta=0.1)
+    app = client_app(compression_mod, clips, arrays_size_mod, message_size_mod)
+    result, grid = run(strategy, app, rounds=1)
     assert grid.errors == []
     # Each of the four moves by at most 1, of which STC keeps the largest entries.
     assert 0 < np.linalg.norm(result.arrays["w"].numpy()) <= 1
+
+
+def test_flowers_mods_outside_measure_what_is_sent_and_refuse_to_change_it():
+    app = client_app(arrays_size_mod, message_size_mod, compression_mod)
+    assert run(STC(**P), app, rounds=3)[1].errors == []
+    clips = LocalDpMod(clipping_norm=1.0, sensitivity=0.0, epsilon=1.0, delta=0.1)
+    start = ArrayRecord({name: flower_array(array) for name, array in START.items()})
+    for mod in (clips, fixedclipping_mod, adaptiveclipping_mod):
+        app = client_app(mod, compression_mod)
+        grid = AppGrid(app)
+        for message in STC(**P).configure_train(1, start, ConfigRecord(), grid):
+            reply = app(message, grid.contexts[message.metadata.dst_node_id])
+            assert "expects" in reply.error.reason
 
 
 def test_model_of_trees_is_refused_in_one_line():
@@ -287,18 +306,57 @@ def test_second_training_of_the_same_clients_starts_from_scratch(again):
             np.testing.assert_allclose(found.arrays[name].numpy(), array.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "wrapper",
-    [
-        lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 0.1, 4),
-        lambda inner: flower.DifferentialPrivacyClientSideFixedClipping(inner, 0.0, 0.1, 4),
-    ],
-)
-@pytest.mark.parametrize("inner", [STC, QSGD, SCAFFOLD])
-def test_wrapper_that_would_clip_nothing_is_refused(wrapper, inner):
-    with pytest.raises(ValueError, match=f"{inner.__name__} inside of DifferentialPrivacy.*FedAvg"):
-        run(wrapper(inner()), client_app(compression_mod))
-    run(wrapper(FedAvg()), client_app(), rounds=1)
+SERVER_SIDE, CLIENT_SIDE = "conversion: 'fedavg_strategies.update'", "'clipping_norm': what these"
+WRAPPERS = {
+    flower.DifferentialPrivacyServerSideFixedClipping: ((0.0, 0.1), (), SERVER_SIDE),
+    flower.DifferentialPrivacyServerSideAdaptiveClipping: ((0.1,), (), SERVER_SIDE),
+    flower.DifferentialPrivacyClientSideFixedClipping: (
+        (0.0, 0.1), (fixedclipping_mod,), CLIENT_SIDE,
+    ),
+    flower.DifferentialPrivacyClientSideAdaptiveClipping: (
+        (0.1,), (adaptiveclipping_mod,), CLIENT_SIDE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrapper_that_clips_raises_unless_clients_send_models(wrapper):
+    """It reads a payload and fails, or its clients would be told to clip what they do not send."""
+    numbers, mods, reason = WRAPPERS[wrapper]
+    for inner, mod in ((STC(**P), compression_mod), (QSGD(), compression_mod), variate_clients()):
+        config = ConfigRecord({"learning-rate": 0.1, "batch-size": 10})
+        with pytest.raises((TypeError, ValueError), match=reason):
+            run(wrapper(inner, *numbers, NODES), client_app(mod), train_config=config)
+    strategy = wrapper(FedAvg(fraction_evaluate=0.0), *numbers, NODES)
+    result, grid = run(strategy, client_app(*mods), rounds=1)
+    assert grid.errors == []
+    assert 0 < np.linalg.norm(result.arrays["w"].numpy()) < 3
+
+
+def variate_clients():
+    """Return SCAFFOLD and a mod of clients, which takes the record that their handler must add."""
+    strategy = SCAFFOLD()
+
+    def without_offset(message, context, call_next):
+        def handler(message, context):
+            del message.content["gradient-offset"]
+            return call_next(message, context)
+
+        return strategy.client_mod(message, context, handler)
+
+    return strategy, without_offset
+
+
+def test_settings_for_clipping_that_reach_a_client_are_refused():
+    class Clips(STC):
+        def configure_train(self, server_round, arrays, config, grid):
+            for message in super().configure_train(server_round, arrays, config, grid):
+                settings = {**message.content["config"], "clipping_norm": 1.0}
+                message.content["config"] = ConfigRecord(settings)
+                yield message
+
+    with pytest.raises(RuntimeError, match="'clipping_norm': what these clients send cannot be cl"):
+        run(Clips(**P), client_app(compression_mod, fixedclipping_mod), rounds=1)
 
 
 @pytest.mark.parametrize("make", [STC, FedAvg, QSGD, SCAFFOLD, FedNova])
@@ -307,10 +365,172 @@ def test_unknown_argument_is_an_error(make):
         make(sparsity_dwon=0.1)
 
 
-@pytest.mark.parametrize("key", ["head", "codec", "updates", "arrays-key"])
-def test_setting_with_a_name_of_the_protocols_is_an_error(key):
-    with pytest.raises(ValueError, match=f"^'{key}': the strategy's own settings have the name"):
-        run(STC(), client_app(compression_mod), train_config=ConfigRecord({key: 1}))
+class Halving:
+    """As in Flower's advanced-pytorch: the rate is halved in some rounds, the model kept."""
+
+    def __init__(self, folder="", **arguments):
+        super().__init__(**arguments)
+        self.folder, self.kept = folder, []
+
+    def configure_train(self, server_round, arrays, config, grid):
+        if server_round % 2 == 0:
+            config["lr"] *= 0.5
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, list(replies))
+        self.kept.append((self.folder, server_round, arrays))
+        return arrays, metrics
+
+    def configure_evaluate(self, server_round, arrays, config, grid):
+        config["last"] = server_round == 4
+        return super().configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round, replies):
+        metrics = super().aggregate_evaluate(server_round, replies)
+        return MetricRecord({**metrics, "round": server_round})
+
+
+class Around(flower.Strategy):
+    """Holds a strategy, and gives all but the config on as it is."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def configure_train(self, server_round, arrays, config, grid):
+        own = ConfigRecord({**config, "lr": config["lr"] * 0.5 ** (server_round // 2)})
+        return self.inner.configure_train(server_round, arrays, own, grid)
+
+    def aggregate_train(self, server_round, replies):
+        return self.inner.aggregate_train(server_round, replies)
+
+    def configure_evaluate(self, server_round, arrays, config, grid):
+        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round, replies):
+        return self.inner.aggregate_evaluate(server_round, replies)
+
+    def summary(self):
+        self.inner.summary()
+
+
+def app_with_a_rate(seen, *mods):
+    """Return a ClientApp that trains at the rate "lr" and notes the settings that it gets."""
+    app = ClientApp(mods=list(mods))
+
+    @app.train()
+    def train(message, context):
+        seen.append(dict(message.content["config"]))
+        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        change = seen[-1]["lr"] * (target(context.node_id) - arrays["w"])
+        arrays["w"] = arrays["w"] + change
+        record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
+        return trained(message, record)
+
+    @app.evaluate()
+    def evaluate(message, _):
+        seen.append(dict(message.content["config"]))
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+    return app
+
+
+# All entries travel, as float32: what Flower's FedAvg computes, but for rounding.
+EXACT = {"uplink": "float32", "downlink": "float32", "feedback": "none"}
+OURS = {"fedavg": (FedAvg, {}, ()), "compressed": (Compressed, EXACT, (compression_mod,))}
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("how", ["subclass", "held inside"])
+def test_strategy_is_overridden_and_held_inside_as_flowers_is(name, how):
+    """The same rounds, settings and models as with Flower's FedAvg in its place."""
+
+    def made(base, arguments):
+        if how == "held inside":
+            return Around(base(**arguments))
+        return type("Own", (Halving, base), {})("out", **arguments)
+
+    def rounds(base, arguments, mods):
+        seen = []
+        result, grid = run(
+            made(base, arguments), app_with_a_rate(seen, *mods), rounds=4,
+            train_config=ConfigRecord({"lr": 0.4}), evaluate_config=ConfigRecord({"last": False}),
+        )  # fmt: skip
+        assert grid.errors == []
+        return result, seen
+
+    expected, settings = rounds(flower.FedAvg, {}, ())
+    found, seen = rounds(*OURS[name])
+    assert seen == settings
+    w = expected.arrays["w"].numpy()
+    np.testing.assert_allclose(found.arrays["w"].numpy(), w, rtol=1e-5, atol=1e-6)
+    assert found.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
+
+
+def test_subclass_of_stc_sees_each_rounds_model():
+    own = type("Own", (Halving, STC), {})("out", **P)
+    run(own, app_with_a_rate([], compression_mod), rounds=2, train_config=ConfigRecord({"lr": 0.4}))
+    assert [(folder, number) for folder, number, _ in own.kept] == [("out", 1), ("out", 2)]
+    assert list(own.kept[1][2]) == list(START)
+
+
+def test_all_settings_are_the_users_and_reach_the_handler_as_they_are():
+    """Names of the protocol's entries, a seed that is a text, and a device that has a name."""
+    given = {
+        "head": 1, "codec": "h264", "updates": [1, 2], "arrays-key": "a", "buffers": b"b",
+        "link": "4G", "seed": "tuesday", "lr": 0.1,
+    }  # fmt: skip
+    for make in (STC(**P), EDEN(), QSGD()):
+        seen = []
+        grid = AppGrid(app_with_a_rate(seen, compression_mod))
+        for node, context in grid.contexts.items():
+            context.node_config = {"partition-id": f"hospital-{node}"}
+        run(make, None, 2, grid, train_config=ConfigRecord(given), evaluate_config=ConfigRecord())
+        assert grid.errors == []
+        trainings = [settings for settings in seen if "head" in settings]
+        assert trainings[:NODES] == [{**given, "server-round": 1}] * NODES
+        assert trainings[NODES:] == [{**given, "server-round": 2}] * NODES
+
+
+def test_clients_with_names_draw_from_streams_of_their_own():
+    def updates(seed):
+        replies = []
+        app = app_with_a_rate([], compression_mod)
+        grid = AppGrid(app)
+        for context in grid.contexts.values():
+            context.node_config = {"partition-id": f"hospital-{context.node_id}"}
+        grid.app = lambda message, context: replies.append(app(message, context)) or replies[-1]
+        config = ConfigRecord({"lr": 0.1, "seed": seed})
+        uplink = {"name": "random", "sparsity": 0.1}
+        run(Compressed(uplink=uplink, fraction_evaluate=0.0), None, 1, grid, train_config=config)
+        replies.sort(key=lambda reply: reply.metadata.src_node_id)
+        # After the payload's head come eight bytes of the seed.
+        return [reply.content["fedavg-strategies"]["payload"].data[10:18] for reply in replies]
+
+    first, again, other = updates("tuesday"), updates("tuesday"), updates("friday")
+    assert first == again
+    assert len({*first, *other}) == 2 * NODES
+
+
+def test_other_records_of_a_message_reach_the_handler():
+    class Further(STC):
+        def configure_train(self, server_round, arrays, config, grid):
+            for message in super().configure_train(server_round, arrays, config, grid):
+                message.content["prototypes"] = ArrayRecord({"p": flower_array(np.arange(3))})
+                message.content["buffers"] = ConfigRecord({"size": 7})
+                yield message
+
+    app, seen = ClientApp(mods=[compression_mod]), []
+
+    @app.train()
+    def train(message, context):
+        seen.append(set(message.content))
+        assert message.content["prototypes"]["p"].numpy().tolist() == [0, 1, 2]
+        return trained(message, message.content["arrays"])
+
+    _, grid = run(Further(**P, fraction_evaluate=0.0), app, rounds=2)
+    assert grid.errors == []
+    assert seen == [{"arrays", "config", "prototypes", "buffers"}] * 2 * NODES
 
 
 def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
@@ -333,7 +553,7 @@ def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
 
 def test_training_of_clients_without_the_mod_ends_and_says_so(caplog):
     """They must not be sent updates that their handlers cannot read."""
-    grid = AppGrid(client_app())
+    grid = AppGrid(client_app(more=["fedavg-strategies"]))
     reason = "does the ClientApp have the strategy's mod, such as compression_mod?"
     with pytest.raises(RuntimeError, match=f"in any round: .*{re.escape(reason)}"):
         run(STC(**P), grid.app, rounds=2, grid=grid)

@@ -24,7 +24,14 @@ from strategies.compression.sync_protocol import (
 from strategies.compression.testing import check_update, mutants
 from strategies.reply_errors import ReplyError
 from strategies.reply_validation import Reply
-from tests.support.compressed_network import SIZE, Network, flatten, payload, state_bytes
+from tests.support.compressed_network import (
+    SIZE,
+    Network,
+    flatten,
+    payload,
+    payload_record,
+    state_bytes,
+)
 from tests.support.replies import reply_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("server_identity")]
@@ -55,7 +62,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     before, now = pickle.dumps(network.strategy), network.runner.now
     accepted = 0
     for data in mutants([payload(reply) for reply in valid], SERVER_REPLIES):
-        content = RecordDict({"update": ConfigRecord({"payload": data})})
+        content = RecordDict({"fedavg-strategies": payload_record(data)})
         try:
             network.strategy.read(now, Reply(reply_with(12, content), now.model, ReplyBounds()))
         except ReplyError:
@@ -67,7 +74,7 @@ def test_server_accepts_or_rejects_every_reply_and_keeps_its_state(name):
     assert pickle.dumps(network.strategy) == before
 
     # The round continues.
-    bad = reply_with(12, RecordDict({"update": ConfigRecord({"payload": b"\xff" * 40})}))
+    bad = reply_with(12, RecordDict({"fedavg-strategies": payload_record(b"\xff" * 40)}))
     network.aggregate([valid[0], bad, valid[1]])
     assert list(network.outcome.rejected) == [12]
     assert all(np.isfinite(array.numpy()).all() for array in network.model.values())
@@ -81,8 +88,8 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
     for _ in range(3):  # without client 0
         network.run_round({client: network.random_change() for client in (1, 2)})
     change = network.random_change()
-    context, config = network.contexts[0], network.configure(0)[0].content["config"]
-    head, updates = config["head"], config["updates"]
+    context, own = network.contexts[0], network.configure(0)[0].content["fedavg-strategies"]
+    head, updates = own["head"], own["updates"]
     assert len(decode_updates(updates)) == 4  # these three, and that of its last round
     before = state_bytes(context)
     outcomes = {"trained": 0, "needs the model": 0, "diverged": 0, "raised": 0}
@@ -95,8 +102,8 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
         elif turn % 4 > 1:  # a fingerprint that fits, so that the updates themselves are read
             new_head = fitting_head(network, context, new_updates) or new_head
         message = network.configure(0)[0]
-        entries = {**config, "head": new_head, "updates": new_updates}
-        message.content["config"] = ConfigRecord(entries)
+        entries = {**own, "head": new_head, "updates": new_updates}
+        message.content["fedavg-strategies"] = ConfigRecord(entries)
         network.contexts[0] = copy.deepcopy(context)
         try:
             with np.errstate(all="ignore"):  # an update may make the sum overflow; it is noticed
@@ -110,7 +117,7 @@ def test_client_answers_or_raises_and_keeps_its_state_unless_it_trained(name):
             pytest.fail(f"{error!r} from head {new_head.hex()}, updates {new_updates.hex()}")
         answer = Payload.decode(payload(reply))
         status = answer.status
-        assert answer.server_round == config["server-round"]
+        assert answer.server_round == network.round
         if status != ReplyStatus.UPDATE:
             needs_model = status == ReplyStatus.NEEDS_MODEL
             outcomes["needs the model" if needs_model else "diverged"] += 1
@@ -136,4 +143,4 @@ def fitting_head(network, context, updates):
                     vector += codec.downlink.decode(data, network.layout).to_dense()
     except DecodeError:
         return None
-    return Head(codec.digest, 0, Version.of(number, vector)).encode()
+    return Head(codec.digest, 0, False, Version.of(number, vector)).encode()

@@ -202,7 +202,8 @@ def test_buffers_are_the_mean_of_the_clients():
 
 def far_away(reply):
     """Move a reply's running mean by 1,000 in each of four channels: by 2,000 together."""
-    record = "buffers" if "buffers" in reply.content else "arrays"
+    own = "fedavg-strategies.buffers"
+    record = own if own in reply.content else "arrays"
     arrays = reply.content[record]
     mean = Array(arrays[BUFFERS[0]].numpy() + np.float32(1000))
     reply.content[record] = ArrayRecord({**arrays, BUFFERS[0]: mean})

@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 
 from strategies.client_report import ReplyBounds
 from strategies.reply_errors import ReplyError
@@ -20,6 +20,7 @@ from tests.support.compressed_network import (
     flatten,
     model_record,
     payload,
+    payload_record,
 )
 from tests.support.documents import ROOT
 
@@ -61,12 +62,13 @@ def as_vector(text):
 
 def told(message):
     """Return what a training message says to a client, for the script."""
-    config = message.content["config"]
-    found = {"round": config["server-round"], "head": as_text(config["head"])}
+    own = message.content["fedavg-strategies"]
+    number = message.content["config"]["server-round"]
+    found = {"round": number, "head": as_text(own["head"])}
     if "arrays" in message.content:
         found["model"] = vector_text(flatten(message.content["arrays"]))
-    if "updates" in config:
-        found["updates"] = as_text(config["updates"])
+    if "updates" in own:
+        found["updates"] = as_text(own["updates"])
     return found
 
 
@@ -195,7 +197,7 @@ def spoilt(rng, data):
 
 def read_by_us(network, message, data):
     """Return what our server reads in a reply to the first round, None if it uses none of it."""
-    content = RecordDict({"update": ConfigRecord({"payload": data})})
+    content = RecordDict({"fedavg-strategies": payload_record(data)})
     now = network.runner.now
     try:
         reply = Reply(Message(content, reply_to=message), now.model, ReplyBounds())

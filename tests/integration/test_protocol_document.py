@@ -65,18 +65,19 @@ class DocumentedClient:
         self.model, self.version = None, None
 
     def read(self, content):
-        head = struct.unpack("<BIIII", content["config"]["head"])
-        protocol, codec, accepted, number, fingerprint = head
-        assert (protocol, codec) == (6, self.codec)
+        own = content["fedavg-strategies"]
+        head = struct.unpack("<BIIBII", own["head"])
+        protocol, codec, settled, refused, number, fingerprint = head
+        assert (protocol, codec, refused) == (7, self.codec, 0)
         if "arrays" in content:
-            assert set(content) == {"config", "arrays"}
-            assert "updates" not in content["config"]
+            assert set(content) == {"config", "arrays", "fedavg-strategies"}
+            assert "updates" not in own
             self.model = vector_of(content["arrays"])
             self.version = (number, zlib.crc32(self.model.tobytes()))
             assert self.version == (number, fingerprint)
-            return accepted
-        assert set(content) == {"config"}
-        data = content["config"]["updates"]
+            return settled
+        assert set(content) == {"config", "fedavg-strategies"}
+        data = own["updates"]
         place = 0
         while place < len(data):
             leads_to, length = struct.unpack_from("<II", data, place)
@@ -86,7 +87,7 @@ class DocumentedClient:
                 self.model = self.model + self.form(update, self.scope)
                 self.version = (leads_to, zlib.crc32(self.model.tobytes()))
         assert self.version == (number, fingerprint)
-        return accepted
+        return settled
 
 
 def training(change):
@@ -121,7 +122,7 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
     contexts = [Context(1, node, {}, RecordDict(), {}) for node in (10, 11, 12)]
     codec = codec_of(name, scope)
     readers = [DocumentedClient(FORMS[name], codec, scope) for _ in contexts]
-    accepted_in = [0, 0, 0]
+    settled_in = [0, 0, 0]
     chains = 0
     for server_round in range(1, ROUNDS + 1):
         taking_part = [0, 1] if server_round % 3 else [1, 2]
@@ -130,21 +131,24 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
         before = vector_of(model)
         updates, replies = [], []
         for i, message in zip(taking_part, sent, strict=True):
-            chains += "updates" in message.content["config"]
-            assert readers[i].read(message.content) == accepted_in[i]
+            chains += "updates" in message.content["fedavg-strategies"]
+            assert readers[i].read(message.content) == settled_in[i]
             np.testing.assert_array_equal(readers[i].model, before)  # to the last bit
             change = rng.normal(size=SIZE).astype(np.float32)
             change[rng.integers(SIZE, size=9)] = 0
             reply = mod(message, contexts[i], training(change))
-            assert set(reply.content) == {"update", "metrics"}
+            assert set(reply.content) == {"fedavg-strategies", "metrics"}
             assert reply.content["metrics"] == MetricRecord({"num-examples": 5})
-            record = reply.content["update"]
-            assert (type(record), set(record)) == (ConfigRecord, {"payload"})
-            payload = record["payload"]
-            assert struct.unpack_from("<BBII", payload) == (6, 0, codec, server_round)
+            record = reply.content["fedavg-strategies"]
+            assert (type(record), set(record)) == (ArrayRecord, {"payload"})
+            array = record["payload"]
+            payload = array.data
+            expected = ("uint8", (len(payload),), "fedavg_strategies.update")
+            assert (array.dtype, tuple(array.shape), array.stype) == expected
+            assert struct.unpack_from("<BBII", payload) == (7, 0, codec, server_round)
             updates.append(FORMS[name](payload[10:], scope))
             replies.append(reply)
-            accepted_in[i] = server_round
+            settled_in[i] = server_round
         model = strategy.finish_round(server_round, replies).model
         if name == "signsgd":
             expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])

@@ -2,7 +2,7 @@
 // alone. Reads [[name, argument], ...] on stdin, writes a list of {"value"} or {"error"}.
 // Bytes are base64; vectors are bytes of float32.
 
-const PROTOCOL = 6;
+const PROTOCOL = 7;
 const WITH_UPDATE = 0, NEEDS_MODEL = 1, DIVERGED = 2;
 
 const bytes = (text) => Buffer.from(text, "base64");
@@ -187,9 +187,11 @@ function head(buffer, codec) {
   const reader = new Reader(buffer);
   if (reader.byte() !== PROTOCOL) throw new Error("another protocol");
   if (reader.uint32() !== digest(codec)) throw new Error("another codec");
-  const [settled, round, fingerprint] = [reader.uint32(), reader.uint32(), reader.uint32()];
+  const settled = reader.uint32(), refused = reader.byte();
+  if (refused > 1) throw new Error("the flag of a refusal is neither 0 nor 1");
+  const [round, fingerprint] = [reader.uint32(), reader.uint32()];
   reader.end();
-  return { settled, round, fingerprint };
+  return { settled, refused, round, fingerprint };
 }
 
 function reply(codec, round, status, update = Buffer.alloc(0)) {
@@ -205,7 +207,7 @@ class Client {
     if (round <= this.pending) throw new Error("a message of an earlier round");
     const to = head(bytes(bytesOfHead), this.codec), values = this.receive(to, model, updates);
     if (!values) return { model: null, payload: text(reply(this.codec, round, NEEDS_MODEL)) };
-    const residual = this.residualAfter(to.settled, values.length);
+    const residual = this.residualAfter(to, values.length);
     const change = vector(bytes(trained)).map((value, i) => value - values[i]);
     const sent = change.map((value, i) => value + residual[i]);
     const encoded = sent.every(Number.isFinite) && encodeTernary(sent, this.up);
@@ -236,9 +238,10 @@ class Client {
     return same ? values : null;
   }
 
-  residualAfter(settled, n) {
+  residualAfter({ settled, refused }, n) {
     if (!this.residual || settled > this.pending) return new Float32Array(n);
     if (settled < this.pending) return this.residual;
+    if (refused) return new Float32Array(n);
     return this.residual.map((value, i) => value - this.update[i]);
   }
 }

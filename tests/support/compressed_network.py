@@ -32,7 +32,7 @@ def model_record(vector):
 
 
 def payload(reply):
-    return reply.content["update"]["payload"]
+    return reply.content["fedavg-strategies"]["payload"].data
 
 
 def sent(reply):
@@ -46,12 +46,22 @@ def trained(message, arrays, **metrics):
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
-def change_entry(message, record, name, value):
-    """Replace an entry of a ConfigRecord, None removes it; other messages may hold the record."""
-    entries = {**message.content[record], name: value}
+def change_entry(message, name, value):
+    """Replace an entry of the strategies' own record, which others may hold; None removes it."""
+    entries = {**message.content["fedavg-strategies"], name: value}
     if value is None:
         del entries[name]
-    message.content[record] = ConfigRecord(entries)
+    message.content["fedavg-strategies"] = ConfigRecord(entries)
+
+
+def payload_record(data):
+    """Return the record of a reply with these bytes."""
+    array = Array("uint8", (len(data),), "fedavg_strategies.update", data)
+    return ArrayRecord({"payload": array})
+
+
+def replace_payload(reply, data):
+    reply.content["fedavg-strategies"] = payload_record(data)
 
 
 class Network:

@@ -18,6 +18,8 @@ from flwr.supercore.inflatable.inflatable_object import add_header_to_object_bod
 from flwr.supernode import start_client_internal as supernode
 
 from fedavg_app.packed_content import pack, unpack
+from strategies.flower_arrays import OPAQUE
+from strategies.messages import OWN, PAYLOAD
 
 UPLOAD, FIRST_PAYLOAD = (Path(__file__).parent / name for name in ("upload", "first-payload"))
 WEIGHT = "1.weight"
@@ -75,11 +77,11 @@ def failure(_):
 
 
 def payload(reply):
-    return reply.content["update"]["payload"]
+    return reply.content[OWN][PAYLOAD].data
 
 
 def replace_payload(reply, data):
-    reply.content["update"]["payload"] = data
+    reply.content[OWN] = ArrayRecord({PAYLOAD: Array("uint8", (len(data),), OPAQUE, data)})
 
 
 def forged_round(reply):
@@ -104,7 +106,7 @@ def noise(reply):
 
 
 def text_as_payload(reply):
-    replace_payload(reply, "an update")
+    reply.content[OWN] = ConfigRecord({PAYLOAD: "an update"})
 
 
 def no_metrics(reply):
@@ -169,7 +171,7 @@ def unreadable_name(reply):
     """Rename an array, or an update, to half a surrogate pair: JSON can carry it, UTF-8 cannot."""
     record, name = reply.content.get("arrays"), WEIGHT
     if record is None:
-        record, name = reply.content, "update"
+        record, name = reply.content, OWN
     record["\ud800"] = record.pop(name)
 
 
@@ -211,7 +213,7 @@ ON_UPDATES = [
     (noise, "undecodable update: "),
     (replayed, "it answers round 1, and this is round 3; max-staleness is 0"),
     (too_many_entries, "k = 4294967295, the sparsity allows "),
-    (text_as_payload, "no bytes 'payload' in the ConfigRecord 'update'"),
+    (text_as_payload, "no ArrayRecord 'fedavg-strategies'"),
     (no_metrics, "no MetricRecord 'metrics'"),
 ]
 DELETED = "its reply was refused, or its SuperNode unregistered"  # where the gate has deleted it
@@ -223,7 +225,7 @@ ON_THE_WAY = [
     (dying, "no reply in time"), (trickling, "no reply in time"),
 ]  # fmt: skip
 # The reasons that a compressed strategy gives, where they differ.
-REASONS_COMPRESSED = {unreadable_name: "no ConfigRecord 'update'"}
+REASONS_COMPRESSED = {unreadable_name: "no ArrayRecord 'fedavg-strategies'"}
 
 
 def attacks(*, compressed):
@@ -238,7 +240,7 @@ def install():
         reply = honest(self, message, context)
         if message.metadata.message_type.startswith("train"):
             unpack(reply)
-            compressed = "update" in reply.content
+            compressed = OWN in reply.content
             number = message.content["config"]["server-round"]
             if compressed and number == 1:
                 FIRST_PAYLOAD.write_bytes(payload(reply))

@@ -55,7 +55,7 @@ def test_diverged_training_is_reported_and_changes_no_state(value):
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
     reply = network.train(message, np.full(SIZE, value, np.float32))
-    assert set(reply.content) == {"update"}
+    assert set(reply.content) == {"fedavg-strategies"}
     assert payload(reply) == network.reply_with(2)
     assert state_bytes(network.contexts[0]) == before
     network.aggregate([reply])
@@ -113,7 +113,7 @@ def test_other_records_of_a_reply_are_kept():
         return reply
 
     reply = network.client_mod(message, network.contexts[0], fit)
-    assert set(reply.content) == {"update", "metrics", "own"}
+    assert set(reply.content) == {"fedavg-strategies", "metrics", "own"}
     assert reply.content["own"] is own
 
 
@@ -124,13 +124,13 @@ def objects(message):
 
 
 @pytest.mark.parametrize("name", ["stc", "signsgd"])
-def test_message_with_updates_is_three_objects_and_its_reply_four(name):
-    """The message, the dictionary of its records, and one record; the reply has two."""
+def test_message_with_updates_is_four_objects_and_its_reply_six(name):
+    """The message, its dictionary of records, and two records; in one are an array and a chunk."""
     network = Network(name, clients=1)
     network.run_round({0: network.random_change()})
     (message,) = network.configure(0)
-    assert objects(message) == 3
-    assert objects(network.train(message, network.random_change())) == 4
+    assert objects(message) == 4
+    assert objects(network.train(message, network.random_change())) == 6
 
 
 # State.
@@ -205,11 +205,11 @@ def test_written_memory_replaces_the_previous_memory():
 
 
 def replace(message, name, data):
-    change_entry(message, "config", name, data)
+    change_entry(message, name, data)
 
 
-def head(protocol=6, codec=0, accepted=0, number=0, fingerprint=0):
-    return struct.pack("<BIIII", protocol, codec, accepted, number, fingerprint)
+def head(protocol=7, codec=0, settled=0, refused=0, number=0, fingerprint=0):
+    return struct.pack("<BIIBII", protocol, codec, settled, refused, number, fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,8 @@ def head(protocol=6, codec=0, accepted=0, number=0, fingerprint=0):
         ("head", None, "no bytes 'head' in the ConfigRecord"),
         ("head", "text", "no bytes 'head' in the ConfigRecord"),
         ("updates", 1, "no bytes 'updates' in the ConfigRecord"),
-        ("head", head()[:-1], "the head has 16 bytes, not 17"),
+        ("head", head()[:-1], "the head has 17 bytes, not 18"),
+        ("head", head(refused=2), "the flag of a refusal is 2"),
         ("head", head(protocol=2), "protocol 2, this end"),
         ("updates", b"abc", "ends within an update's head"),
     ],
@@ -246,8 +247,8 @@ def test_updates_that_lead_to_another_version_are_answered_with_a_request(field)
     network = after_rounds(2)
     before = state_bytes(network.contexts[0])
     (message,) = network.configure(0)
-    found = struct.unpack("<BIIII", message.content["config"]["head"])
-    names = ("protocol", "codec", "accepted", "number", "fingerprint")
+    found = struct.unpack("<BIIBII", message.content["fedavg-strategies"]["head"])
+    names = ("protocol", "codec", "settled", "refused", "number", "fingerprint")
     named = dict(zip(names, found, strict=True))
     replace(message, "head", head(**{**named, field: named[field] ^ 1}))
     reply = network.train(message, network.random_change())
@@ -260,7 +261,7 @@ def missing_two(network):
     network.run_round({1: network.random_change()})
     network.run_round({1: network.random_change()})
     (message,) = network.configure(0)
-    assert len(decode_updates(message.content["config"]["updates"])) == 3
+    assert len(decode_updates(message.content["fedavg-strategies"]["updates"])) == 3
     return message
 
 

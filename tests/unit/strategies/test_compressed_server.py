@@ -1,7 +1,5 @@
 """The server's end of the compressed strategies, with real clients."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -9,22 +7,21 @@ from strategies.client_report import ReplyBounds
 from strategies.compression.decoded_update import DenseUpdate, SparseUpdate
 from strategies.compression.float32 import Float32
 from strategies.compression.sparse import Sparse
-from strategies.compression.sync_protocol import Payload, ReplyStatus, decode_updates
+from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
 from strategies.message_bytes import message_bytes
 from strategies.reply_errors import DivergedReplyError, ReplyError, ResyncError
 from strategies.rounds import RunSettings
 from tests.support.compressed_network import (
-    BLOCKS,
     REPLY_HEAD_BYTES,
     SIZE,
     Network,
-    change_entry,
     flatten,
     model_record,
     payload,
     sent,
 )
+from tests.support.compressed_network import replace_payload as replace
 from tests.support.compression_reference import generator
 from tests.support.replies import reasons
 
@@ -50,15 +47,15 @@ def stc(clients=1, **further):
 
 
 def carries_full_model(message):
-    assert ("arrays" in message.content) != ("updates" in message.content["config"])
+    assert ("arrays" in message.content) != ("updates" in message.content["fedavg-strategies"])
     return "arrays" in message.content
 
 
 def head_of(message):
-    """Return (accepted round, version's number, fingerprint) of a training message."""
-    head = message.content["config"]["head"]
-    assert head[0] == 6
-    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (5, 9, 13))
+    """Return (settled round, version's number, fingerprint) of a training message."""
+    head = message.content["fedavg-strategies"]["head"]
+    assert head[0] == 7
+    return tuple(int.from_bytes(head[at : at + 4], "little") for at in (5, 10, 14))
 
 
 # Both ends hold the same model, and every update counts once.
@@ -168,10 +165,9 @@ def test_clients_evaluate_the_servers_model_and_are_sent_what_they_miss(name):
     assert not network.outcome.rejected
 
 
-@pytest.mark.parametrize("missed", ["each", "sum"])
-def test_evaluations_do_not_change_the_bytes_of_trainings(missed):
+def test_evaluations_do_not_change_the_bytes_of_trainings():
     """The history counts what trainings are sent, and must not depend on evaluations."""
-    networks = [stc(clients=3, missed=missed) for _ in range(2)]
+    networks = [stc(clients=3) for _ in range(2)]
     sizes = ([], [])
     for number in range(6):
         for network, found in zip(networks, sizes, strict=True):
@@ -214,10 +210,6 @@ def test_evaluation_acknowledges_no_update():
 # Replies that are rejected.
 
 
-def replace(reply, data):
-    change_entry(reply, "update", "payload", data)
-
-
 def update_of_all_entries(network):
     """Return a payload with all entries, where the sparsity is 0.05."""
     vector = np.arange(1, SIZE + 1, dtype=np.float32)
@@ -250,12 +242,12 @@ def with_huge_magnitude(reply):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda reply, _: reply.content.pop("update"), "no ConfigRecord 'update'"),
+        (lambda reply, _: reply.content.pop("fedavg-strategies"), "no ArrayRecord 'fedavg-strat"),
         (lambda reply, _: reply.content["metrics"].pop("num-examples"), "is a NoneType"),
-        (lambda reply, _: reply.content["update"].pop("payload"), "no bytes 'payload'"),
+        (lambda reply, _: reply.content["fedavg-strategies"].pop("payload"), "no array 'payload'"),
         (lambda reply, _: no_examples(reply, 0.5), "is 0.5, must be at"),
         (lambda reply, _: replace(reply, b""), "its head alone takes 10"),
-        (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 6"),
+        (lambda reply, _: replace(reply, b"\x04" + bytes(20)), "protocol 4, this end speaks 7"),
         (lambda reply, net: replace(reply, net.reply_with(0, b"", 99)), "answers round 99, and"),
         (of_another_codec, "codec mismatch between client and server: give both the same"),
         (lambda reply, _: replace(reply, payload(reply)[:-1]), "undecodable update"),
@@ -408,72 +400,3 @@ def test_theory_bits_count_every_update_that_a_client_missed():
         network.run_round({0: network.random_change()})
     network.configure(1)
     assert network.bits_down == full
-
-
-# One update for each client of the sum that it missed.
-
-
-def largest(vector, share):
-    """Return the ternary part of a vector by numpy alone: in each tensor the k largest."""
-    parts = []
-    for part in np.split(vector, np.cumsum(BLOCKS)[:-1]):
-        kept = np.argsort(-np.abs(part), kind="stable")[: max(math.ceil(share * part.size), 1)]
-        mean = np.abs(part[kept].astype(np.float64)).mean()
-        found = np.zeros(part.size)
-        found[kept] = np.sign(part[kept]) * mean
-        parts.append(found)
-    return np.concatenate(parts)
-
-
-def test_client_is_sent_the_sum_of_missed_updates_and_its_error_later():
-    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
-    network.run_round({0: network.random_change()})
-    own = network.trained_from[0]
-    for missed in (4, 1):
-        for _ in range(missed):
-            network.run_round({1: network.random_change()})
-        expected = own + largest(flatten(network.model) - own, 0.05)
-        (message,) = network.configure(0)
-        assert not carries_full_model(message)
-        assert len(decode_updates(message.content["config"]["updates"])) == 1
-        network.aggregate([network.train(message, network.random_change())])
-        assert not network.outcome.rejected
-        own = network.trained_from[0]
-        np.testing.assert_allclose(own, expected, atol=1e-6)
-
-
-def test_client_whose_last_reply_did_not_count_is_sent_the_model():
-    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    messages = network.configure(0, 1)
-    replies = [network.train(message, network.random_change()) for message in messages]
-    network.aggregate(replies[:1])
-    assert [carries_full_model(message) for message in network.configure(0, 1)] == [False, True]
-
-
-def test_reply_in_flight_counts_after_all_clients_are_forgotten():
-    """A resumed run may have replies of its virtual clock, and none of its clients' states."""
-    network = Network("stc", clients=1, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
-    (message,) = network.configure(0)
-    reply = network.train(message, network.random_change())
-    network.strategy.forget_clients()
-    network.aggregate([reply])
-    assert not network.outcome.rejected
-
-
-def test_clients_evaluate_the_model_and_keep_their_own():
-    network = Network("stc", clients=2, sparsity_up=0.05, sparsity_down=0.05, missed="sum")
-    network.run_round({0: network.random_change(), 1: network.random_change()})
-    network.run_round({1: network.random_change()})
-    whole, found, _ = network.evaluate(0)
-    assert whole == [True]
-    assert np.array_equal(found[0], flatten(network.model))
-    network.run_round({0: network.random_change()})
-    assert not network.outcome.rejected
-    assert not np.array_equal(network.trained_from[0], found[0])
-
-
-@pytest.mark.parametrize("name", ["eden", "qsgd", "dgc"])
-def test_sum_needs_a_compressor_down(name):
-    with pytest.raises(ValueError, match="missed = 'sum': clients are sent the full model"):
-        Network(name, missed="sum")

@@ -131,21 +131,36 @@ def wrapper(kind, settings=None, **arguments):
 @pytest.mark.parametrize(
     "kind", ["ServerSideFixedClipping", "ServerSideAdaptiveClipping"], ids=["fixed", "adaptive"]
 )
-@pytest.mark.parametrize("tiny", [0.0, 1e-30])
-def test_zero_update_is_rejected_where_it_would_be_clipped(kind, tiny):
-    """Flower divides by its norm in float32, where the squares of 1e-30 are zero."""
+@pytest.mark.parametrize(
+    ("begin", "tiny", "dtype"),
+    [(0.0, 0.0, np.float32), (0.0, 1e-30, np.float32), (7.0, 0.0, np.float16), (3.0, 0.0, float)],
+)
+def test_zero_update_counts_as_zero_where_flower_would_divide_by_its_norm(kind, begin, tiny, dtype):
+    """It divides in float32, where the squares of 1e-30 are zero."""
     norm = {"clipping_norm": 2.0} if "Fixed" in kind else {"initial_clipping_norm": 2.0}
     adapter = wrapper(kind, **norm)
-    start = {"w": np.zeros(2, np.float32)}
-    still = {"w": np.full(2, tiny, np.float32)}
-    moved = {"w": np.array([6, 8], np.float32)}
+    start = {"w": np.full(2, begin, dtype)}
+    still = {"w": np.full(2, begin + tiny, dtype)}
+    moved = {"w": np.array([begin + 6, begin + 8], dtype)}
     for strategy in (adapter, adapter.inner):
         strategy.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     outcome = adapter.finish_round(1, [reply(1, still), reply(2, moved), reply(3, moved)])
-    assert reasons(outcome) == {1: "the update is zero, which cannot be clipped"}
-    np.testing.assert_allclose(outcome.model["w"].numpy(), [1.2, 1.6], rtol=1e-6)
+    assert not outcome.rejected
+    expected = begin + 2 / 3 * np.array([1.2, 1.6])  # the others are clipped to the norm 2
+    rtol = 2e-3 if dtype is np.float16 else 1e-6
+    np.testing.assert_allclose(outcome.model["w"].numpy(), expected, rtol=rtol)
     with pytest.raises(ZeroDivisionError):  # if not, the check is not needed any more
         adapter.inner.aggregate_train(1, [reply(1, still)])
+
+
+@pytest.mark.parametrize("kind", ["Server", "Client"])
+def test_noise_for_another_number_of_clients_than_the_round_has_is_an_error(kind):
+    """For 99 clients instead of 3 it would be a 33rd."""
+    adapter = wrapper(f"{kind}SideFixedClipping", clipping_norm=2.0, num_sampled_clients=99)
+    with pytest.raises(StrategyError, match="= 99, the round has 3: the noise"):
+        adapter.configure_train(
+            1, record({"w": np.zeros(2, np.float32)}), ConfigRecord(), cohort(1, 2, 3)
+        )
 
 
 def test_update_that_its_client_did_not_clip_is_rejected():

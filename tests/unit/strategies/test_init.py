@@ -134,7 +134,7 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
         ("qsgd", {"bits": 9}, "bits = 9: should be less than or equal to 8"),
         ("qsgd", {"norm": "l3"}, "norm = 'l3': should be 'l2' or 'max'"),
         ("eden", {"bits": True}, "bits = True: should be a valid integer"),
-        ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, links, missed, max-staleness"),
+        ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, links, max-staleness"),
         ("stc", {"fraction_train": 0.5}, "STC does not take fraction-train"),
         ("signsgd", {"step_size": -1.0}, r"step-size = -1\.0"),
         ("signsgd", {"step_size": 1e60}, r"step-size = 1e\+60"),
@@ -196,3 +196,14 @@ def test_wrapper_takes_a_strategys_name_and_arguments():
 def test_python_gets_no_object_with_arguments_out_of_bounds(make):
     with pytest.raises(ValueError, match="1 validation error"):
         make()
+
+
+@pytest.mark.parametrize(
+    "name", ["configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"]
+)
+def test_strategy_that_overrides_what_flowers_start_calls_is_refused_here(monkeypatch, name):
+    """This project's loop does not call them: the rate would not be halved, without a word."""
+    own = type("Own", (STC,), {name: lambda self, *given: None})
+    monkeypatch.setitem(globals(), "Own", own)  # as `load` finds it
+    with pytest.raises(ValueError, match=f"Own' overrides {name}, called in other apps only; give"):
+        strategies.build(f"{__name__}:Own", {})

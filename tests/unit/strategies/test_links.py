@@ -14,6 +14,7 @@ from tests.support.compressed_network import (
     Network,
     change_entry,
     flatten,
+    payload,
     sent,
 )
 
@@ -74,7 +75,7 @@ def test_link_named_by_the_server_overrides_that_of_the_node():
     clients = Network("stc", clients=1, sparsity_up=0.5, links={"a": {"sparsity-up": 0.1}})
     clients.contexts[0].node_config["link"] = "b"
     (message,) = clients.configure(0)
-    change_entry(message, "config", "link", "a")
+    change_entry(message, "link", "a")
     reply = clients.train(message, clients.random_change())
     few = np.count_nonzero(sent(reply))
     (message,) = clients.configure(0)
@@ -87,7 +88,7 @@ def test_client_without_a_link_replies_as_if_there_were_no_links():
     (other,) = without.configure(0)
     change = clients.random_change()
     replies = [clients.train(message, change), without.train(other, change)]
-    first, second = (reply.content["update"]["payload"] for reply in replies)
+    first, second = map(payload, replies)
     assert first == second
 
 

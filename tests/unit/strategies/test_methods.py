@@ -10,9 +10,9 @@ from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,
     SIZE,
     Network,
-    change_entry,
     flatten,
     payload,
+    replace_payload,
 )
 from tests.support.compression_reference import algorithm_2
 
@@ -54,7 +54,7 @@ def test_step_and_examples_that_a_client_sends_do_not_weight_its_vote():
     def enlarge_step(replies):
         data = bytearray(payload(replies[2]))
         data[REPLY_HEAD_BYTES : REPLY_HEAD_BYTES + 4] = np.float32(1000).tobytes()
-        change_entry(replies[2], "update", "payload", bytes(data))
+        replace_payload(replies[2], bytes(data))
 
     network.run_round({0: ones, 1: ones, 2: -ones}, {0: 1, 1: 1, 2: 1000}, enlarge_step)
     assert not network.outcome.rejected

@@ -55,7 +55,10 @@ def check_head(head, data):
 
 REPLIES = [Payload(status, 9, 7 * status).encode() for status in ReplyStatus]
 REPLIES += [Payload(ReplyStatus.UPDATE, 9, 3, b"an update").encode()]
-HEADS = [Head(9, 3, Version(4, 12345)).encode(), Head(9, 0, Version(0, 2**32 - 1)).encode()]
+HEADS = [
+    Head(9, 3, True, Version(4, 12345)).encode(),
+    Head(9, 0, False, Version(0, 2**32 - 1)).encode(),
+]
 
 
 @pytest.mark.parametrize(

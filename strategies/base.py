@@ -71,6 +71,8 @@ class FederatedStrategy(Strategy):
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
         paper_weights: The default of ``weights`` in this project's app.
+        updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
+            the model.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -78,6 +80,7 @@ class FederatedStrategy(Strategy):
     plain_sgd: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
     paper_weights: ClassVar[Weights] = "samples"
+    updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
     local_arrays: tuple[str, ...] = ()
@@ -194,11 +197,6 @@ class FederatedStrategy(Strategy):
     @property
     def takes_late(self) -> bool:
         """Whether late replies count in a later round."""
-        return False
-
-    @property
-    def updates_evaluation(self) -> bool:
-        """Whether clients that evaluate are sent what `broadcast` returns; else the model."""
         return False
 
     @property

@@ -21,7 +21,7 @@ from strategies.compression.error_feedback import (
     Residual,
     check_contraction,
 )
-from strategies.registry import Part, Registry
+from strategies.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -62,24 +62,6 @@ class Codec:
             )
 
     @classmethod
-    def build(
-        cls,
-        uplink: Part,
-        downlink: Part,
-        feedback: Part,
-        warmup_rounds: int = 0,
-        training: int = 0,
-    ) -> "Codec":
-        """Return the codec of parts that are given as for `Registry.build_part`."""
-        return cls(
-            COMPRESSORS.build_part("uplink", uplink),
-            COMPRESSORS.build_part("downlink", downlink),
-            FEEDBACK.build_part("feedback", feedback),
-            warmup_rounds,
-            training,
-        )
-
-    @classmethod
     def parse(cls, text: str) -> "Codec | None":
         """Return the codec of a server's text; None for an empty text.
 
@@ -90,15 +72,17 @@ class Codec:
             return None
         try:
             table = json.loads(text)
-            uplink, downlink, feedback = (
-                _read_part(key, table[key]) for key in ("uplink", "downlink", "feedback")
+            uplink, downlink = (
+                COMPRESSORS.build_part(key, _read_part(key, table[key]))
+                for key in ("uplink", "downlink")
             )
-            numbers = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
             links = {
                 name: COMPRESSORS.build_part(name, _read_part(name, given))
                 for name, given in table.get("links", {}).items()
             }
-            return replace(cls.build(uplink, downlink, feedback, *numbers), links=links)
+            feedback = FEEDBACK.build_part("feedback", _read_part("feedback", table["feedback"]))
+            warmup, training = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
+            return cls(uplink, downlink, feedback, warmup, training, links)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "

@@ -7,6 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from strategies.codec import Codec
 from strategies.compressed_server import CompressedStrategy
+from strategies.compression import COMPRESSORS, FEEDBACK
 from strategies.registry import Part
 
 
@@ -35,4 +36,7 @@ class Compressed(CompressedStrategy):
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
-        return Codec.build(self.uplink, self.downlink, self.feedback, self.warmup_rounds)
+        uplink = COMPRESSORS.build_part("uplink", self.uplink)
+        downlink = COMPRESSORS.build_part("downlink", self.downlink)
+        feedback = FEEDBACK.build_part("feedback", self.feedback)
+        return Codec(uplink, downlink, feedback, self.warmup_rounds)

@@ -1,7 +1,8 @@
 """The server side of every compressed strategy (docs/protocol.md).
 
 Clients send compressed updates. The server turns those of a round into one update of the global
-model, and sends it compressed (`strategies.downlink`).
+model, which changes by exactly what clients are sent: the update, compressed. They get those that
+they missed, or the model (`strategies.missed_updates`).
 """
 
 import secrets
@@ -29,14 +30,17 @@ from strategies.compression.decoded_update import Vector as Float32Vector
 from strategies.compression.error_feedback import (
     NoFeedback,
     OutOfRangeError,
+    add,
     check_range,
+    compress,
 )
 from strategies.compression.float32 import Float32
 from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
 from strategies.compression.vector_layout import Layout
-from strategies.downlink import Downlink
 from strategies.messages import Broadcast, Received, Update
+from strategies.missed_updates import MissedUpdates
 from strategies.model import Vector
+from strategies.random_streams import DOWNLINK, random_stream
 from strategies.registry import Part, Weights, make
 from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
 from strategies.reply_validation import Reply
@@ -68,8 +72,10 @@ class CompressedStrategy(FederatedStrategy):
     Attributes:
         codec: How server and clients compress. Unless its error feedback is `NoFeedback`, the
             server adds what it did not send to its next update.
+        residual: That, float32 (n,); None before the first round and without error feedback.
     """
 
+    updates_evaluation: ClassVar[bool] = True  # clients evaluate the model that they keep
     paper_weights: ClassVar[Weights] = "uniform"
 
     server_optimizer: Part = server_optimizers.NONE
@@ -82,8 +88,12 @@ class CompressedStrategy(FederatedStrategy):
         links = {name: self._uplink_of(name, codec) for name in self.links}
         self.codec = replace(codec, links=links)
         self.optimizer = server_optimizers.build(self.server_optimizer)
-        keeps_error = not isinstance(self.codec.feedback, NoFeedback)
-        self._downlink = Downlink(self.codec.downlink, keeps_error=keeps_error)
+        self.residual: Float32Vector | None = None
+        self._layout: Layout | None = None
+        self._versions = MissedUpdates()
+        # By node, the round of its last update that was accepted or refused for good, and whether
+        # it was refused. Kept for nodes that lost their model, too: they may still hold the update.
+        self._settled: dict[int, tuple[int, bool]] = {}
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,33 +109,29 @@ class CompressedStrategy(FederatedStrategy):
         """Whether late replies count in a later round."""
         return self.max_staleness > 0
 
-    @property
-    def updates_evaluation(self) -> bool:
-        """True: clients evaluate the model that they keep."""
-        return True
-
-    @property
-    def residual(self) -> Float32Vector | None:
-        """What the server has not sent yet, float32 (n,), if it keeps that."""
-        return self._downlink.residual
-
     @abstractmethod
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
 
     def begin(self, now: Round) -> None:
-        """Distinguish this training from others whose messages the same clients may get."""
-        if self._downlink.layout is None and now.settings.other_app:
+        """Begin with a model that no client has if it is the initial model, or made elsewhere.
+
+        A training has a number, since the same clients may get messages of others.
+        """
+        if self._layout is None and now.settings.other_app:
             self.codec = replace(self.codec, training=secrets.randbits(31))
-        self._downlink.begin(now, self.max_staleness)
+        if self._layout != now.model.layout or not self._versions.is_current(now.model.vector):
+            self._layout = now.model.layout
+            self._versions.start_from(now.number - 1, now.model.vector)
+        self._versions.offer(now.number, self.max_staleness)
         self._replies.clear()
 
     def broadcast(self, now: Round, node: int) -> Broadcast:
         """Return the updates that the client's model lacks."""
-        version, updates = self._downlink.sent_to(node)
-        settled = self._downlink.settled.get(node, (0, False))
-        head = Head(self.codec.digest, *settled, version).encode()
-        if updates is not None:
+        settled, own = self._settled.get(node, (0, False)), self._versions.following(node)
+        head = Head(self.codec.digest, *settled, self._versions.current).encode()
+        if own is not None:
+            updates = self._versions.updates_since(own)
             # Flower cannot count the bytes of an empty entry.
             return Broadcast({HEAD: head, **({UPDATES: updates} if updates else {})}, full=False)
         return Broadcast(
@@ -178,12 +184,21 @@ class CompressedStrategy(FederatedStrategy):
         update = self.combine(aggregate.mean)
         if self.optimizer is not None:
             update = self.optimizer.step(update.astype(np.float64)).astype(np.float32)
-        answered = {node: self._replies[node].server_round for node in aggregate.nodes}
+        if self.residual is not None:
+            update = add(update, self.residual)
+        rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
         try:
-            vector = self._downlink.step(now, update, answered)
+            data, sent = compress(update, self.codec.downlink, now.model.layout, rng)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        self._downlink.settled |= {node: (number, False) for node, number in answered.items()}
+        answered = {node: self._replies[node].server_round for node in aggregate.nodes}
+        self._versions.confirm(answered)
+        self._settled |= {node: (number, False) for node, number in answered.items()}
+        dense = sent.to_dense()
+        if not isinstance(self.codec.feedback, NoFeedback):
+            self.residual = np.subtract(update, dense, out=update)
+        vector = now.model.layout.rounded(now.model.vector + dense)
+        self._versions.append(now.number, data, vector)
         return vector
 
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
@@ -193,9 +208,9 @@ class CompressedStrategy(FederatedStrategy):
         made this update too long would make all later updates too long as well.
         """
         if isinstance(error, ResyncError):
-            self._downlink.versions.confirmed.pop(node, None)
+            self._versions.confirmed.pop(node, None)
         if isinstance(error, NormError):
-            self._downlink.settled[node] = self._replies[node].server_round, True
+            self._settled[node] = self._replies[node].server_round, True
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
         """Note that the client has the current version, if it keeps it.
@@ -206,11 +221,11 @@ class CompressedStrategy(FederatedStrategy):
         """
         self._payload(now, reply)
         if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
-            self._downlink.versions.confirm_model(reply.node)
+            self._versions.confirm_model(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""
-        full, missed = super().bits_down(now, node), self._downlink.versions.num_missed(node)
+        full, missed = super().bits_down(now, node), self._versions.num_missed(node)
         if missed is None:
             return full
         updates = self.missed_updates_bits(missed, now.model.layout)
@@ -230,7 +245,7 @@ class CompressedStrategy(FederatedStrategy):
 
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
-        self._downlink.versions.confirmed.clear()
+        self._versions.confirmed.clear()
 
     def _uplink_of(self, link: str, codec: Codec) -> Compressor:
         """Return the compressor for clients with a link.
@@ -269,7 +284,7 @@ class CompressedStrategy(FederatedStrategy):
             )
         late = rounds_late(payload.server_round, now.number, self.max_staleness)
         if payload.status == ReplyStatus.NEEDS_MODEL:
-            if self._downlink.versions.following(reply.node) is None:
+            if self._versions.following(reply.node) is None:
                 raise ReplyError("the client asks for the model, which it was just sent")
             raise ResyncError("the client lost its state; full model next round")
         if payload.status == ReplyStatus.DIVERGED:

@@ -29,7 +29,7 @@ OWN, PAYLOAD = "fedavg-strategies", "payload"
 # The record of arrays that are sent uncompressed beside compressed arrays.
 BUFFERS = f"{OWN}.buffers"
 # Entries of the own record: the names of the buffers, and of the records of arrays and of settings
-# if those are not "arrays" and "config".
+# unless those are "arrays" and "config".
 BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
 # The entry that names a client's link, also in its node's config.
 LINK = "link"

@@ -315,9 +315,8 @@ class StrategyRunner(Runner):
         has_end = message_type == strategy.train_type or strategy.updates_evaluation
         keys, common = (strategy.arrayrecord_key, strategy.configrecord_key), dict[str, Any]()
         if strategy.has_client_end and has_end:
-            defaults = {ARRAYS_KEY: ARRAYS, CONFIG_KEY: CONFIG}
-            given = zip(defaults.items(), keys, strict=True)
-            common = {entry: key for (entry, default), key in given if key != default}
+            if keys != (ARRAYS, CONFIG):
+                common = {ARRAYS_KEY: keys[0], CONFIG_KEY: keys[1]}
             if model.buffers:
                 common[BUFFER_NAMES] = list(model.buffers)
         strategy.begin(now)

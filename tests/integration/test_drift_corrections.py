@@ -128,11 +128,11 @@ def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
     config = ConfigRecord({"learning-rate": 0.1, "batch-size": 5, "local-steps": 2})
     strategy.configure_train(1, arrays, config, cohort(7))
     answer = reply(7, arrays)
-    answer.content["control-variate"] = arrays
+    answer.content["fedavg-strategies.control-variate"] = arrays
     assert strategy.finish_round(1, [answer]).model is not None
     strategy.configure_train(2, arrays, config, cohort(8))
     (message,) = strategy.configure_train(3, arrays, config, cohort(7))
-    assert message.content["config"]["accepted-round"] == 1
+    assert message.content["fedavg-strategies"]["accepted-round"] == 1
 
 
 def test_scaffold_sends_twice_the_bytes_of_fedavg(tmp_path):
@@ -239,7 +239,9 @@ def test_bound_on_updates_holds_for_control_variates_too(tmp_path):
     """A huge finite variate would be added to the gradients of all clients."""
 
     def huge(reply):
-        reply.content["control-variate"]["1.bias"] = Array(np.full(10, 1e6, np.float32))
+        reply.content["fedavg-strategies.control-variate"]["1.bias"] = Array(
+            np.full(10, 1e6, np.float32)
+        )
         return reply
 
     def final(folder, tamper, **changes):

@@ -64,13 +64,8 @@ logger = logging.getLogger("fedavg_app.strategies")
 
 def readable(content: RecordDict) -> RecordDict:
     """Return what functions that aggregate metrics get of a reply: all but arrays and our note."""
-    return RecordDict(
-        {
-            name: record
-            for name, record in content.items()
-            if name != NOTE and not isinstance(record, ArrayRecord)
-        }
-    )
+    kept = (name for name, record in content.items() if not isinstance(record, ArrayRecord))
+    return RecordDict({name: content[name] for name in kept if name != NOTE})
 
 
 class StrategyRunner(Runner):

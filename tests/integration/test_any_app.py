@@ -600,7 +600,7 @@ def content(arrays, **metrics):
     return RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
 
 
-@pytest.mark.parametrize("make", [FedAvg, TopK], ids=["fedavg", "topk"])
+@pytest.mark.parametrize("make", [FedAvg, TopK, FedNova], ids=["fedavg", "topk", "fednova"])
 def test_metrics_of_any_size_are_averaged_as_flower_does(make):
     """An accuracy in percent, and values beyond 10^12; a weight of 0 counts for nothing."""
 
@@ -609,8 +609,9 @@ def test_metrics_of_any_size_are_averaged_as_flower_does(make):
         return content(arrays, **{"num-examples": weight}, accuracy=accuracy, flops=node * 1e13)
 
     app = answering(reply, reply)
-    ours, _ = run_small(make(), app)
-    theirs, _ = run_small(flower.FedAvg(), app)
+    config = ConfigRecord({"batch-size": 0})
+    ours, _ = run_small(make(), app, train_config=config)
+    theirs, _ = run_small(flower.FedAvg(), app, train_config=config)
     for kind in ("train", "evaluate"):
         mine, others = (getattr(r, f"{kind}_metrics_clientapp")[1] for r in (ours, theirs))
         assert dict(mine) == pytest.approx(dict(others))

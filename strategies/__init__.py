@@ -54,6 +54,7 @@ WHOLE_COHORT = {
 }
 # Other arguments that a config does not set: names of records, and functions.
 OF_ANY_APP = WHOLE_COHORT | {
+    "local_arrays": (),
     "weighted_by_key": "num-examples",
     "arrayrecord_key": "arrays",
     "configrecord_key": "config",
@@ -141,4 +142,6 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
             fix = "give one whose clients send models, as fedavg's do"  # a wrapper reads them
             raise ValueError(f"strategy = {name!r}: {fix}")
         arguments = {**own, "strategy": _instance(inner, others)}
+    if issubclass(cls, FederatedStrategy) and "weights" in parameters:
+        arguments = {"weights": cls.paper_weights, **arguments}
     return make(cls, arguments, fixed)

@@ -36,8 +36,16 @@ Finish = Callable[[list[ClientReport]], tuple[Vector | None, MetricRecord | None
 FinishEvaluation = Callable[[list[ClientReport]], MetricRecord | None]
 
 
+def sender(reply: Message) -> int:
+    """Return the node that sent a reply."""
+    return reply.metadata.src_node_id
+
+
 class Screening:
     """Screens the replies of a round, or of an evaluation.
+
+    Args:
+        node_of: Returns the node that a reply is of.
 
     Attributes:
         reports: Of the replies that are used.
@@ -47,7 +55,8 @@ class Screening:
     # The tracebacks that this process has logged.
     logged: ClassVar[set[str]] = set()
 
-    def __init__(self) -> None:
+    def __init__(self, node_of: Callable[[Message], int] = sender) -> None:
+        self._node_of = node_of
         self.reports: list[ClientReport] = []
         self.rejected: dict[int, ReplyError] = {}
 
@@ -64,7 +73,7 @@ class Screening:
         """
         seen: set[int] = set()
         for reply in replies:
-            node = reply.metadata.src_node_id
+            node = self._node_of(reply)
             try:
                 if reply.has_error():
                     self._log_traceback(node, reply.error)
@@ -197,7 +206,7 @@ class Runner(ABC):
         """
         buffers = BufferMean(self.now.model.buffers)
         use, finish = self._begin(buffers)
-        screening = Screening()
+        screening = Screening(self.node_of)
         screening.run(replies, use, on_rejected, self.settings.min_replies)
         model, metrics = None, None
         if screening.reports:
@@ -219,7 +228,7 @@ class Runner(ABC):
     ) -> RoundOutcome:
         """Return the clients' metrics, together and each one's; as for `finish_round`."""
         use, finish = self._begin_evaluation(server_round)
-        screening = Screening()
+        screening = Screening(self.node_of)
         screening.run(replies, use, on_rejected)
         return RoundOutcome(
             metrics=finish(screening.reports) if screening.reports else None,
@@ -235,6 +244,10 @@ class Runner(ABC):
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
         return 32.0 * self.now.model.size
+
+    def node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of."""
+        return sender(reply)
 
     def privacy_spent(self) -> dict[str, float]:
         """Return `RoundOutcome.privacy`; by default nothing is counted."""

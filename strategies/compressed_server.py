@@ -56,8 +56,8 @@ class CompressedStrategy(FederatedStrategy):
     builds the codec, and they may override `combine`.
 
     Args:
-        weights: The clients' weights in the mean: "uniform", as in the STC paper, or "samples"
-            (n_k).
+        weights: The clients' weights in the mean: "samples" (n_k), the default of Flower's
+            strategies, or "uniform", as in the STC paper and by default in this project's app.
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
         links: Other arguments for clients with a certain link, as ``{"4G": {"sparsity-up":
@@ -76,8 +76,8 @@ class CompressedStrategy(FederatedStrategy):
     """
 
     updates_evaluation: ClassVar[bool] = True  # clients evaluate the model that they keep
+    paper_weights: ClassVar[Weights] = "uniform"
 
-    weights: Weights = "uniform"
     server_optimizer: Part = server_optimizers.NONE
     links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     max_staleness: NumRounds = 0

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from strategies import server_optimizer as server_optimizers
 from strategies.base import FederatedStrategy
-from strategies.model import Vector
+from strategies.model import Vector, difference
 from strategies.registry import Part
 from strategies.reply_validation import Reply
 from strategies.rounds import Aggregate, Round, Terms
@@ -40,5 +40,5 @@ class FedAvg(FederatedStrategy):
         mean = aggregate.mean
         if self.optimizer is None:
             return mean
-        change = mean.astype(now.model.layout.dtype).astype(float) - now.model.vector
+        change = difference(mean.astype(now.model.layout.dtype), now.model.vector, float)
         return now.model.vector + self.optimizer.step(change)

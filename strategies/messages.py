@@ -109,6 +109,7 @@ class Update:
         num_examples: n_k, if the client's work reported it.
         payload: Bytes that are sent in place of the model, or beside it.
         vectors: Further vectors of the model's layout, by the name of their record.
+        note: The name of an array that the client seems to keep, which the server warns of.
     """
 
     model: Model | None = None
@@ -116,6 +117,7 @@ class Update:
     num_examples: float = 0.0
     payload: bytes | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    note: str = ""
 
 
 def refuse_clipping(settings: Mapping[str, Any]) -> None:

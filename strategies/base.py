@@ -33,16 +33,16 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from strategies.client_memory import ClientMemory
-from strategies.client_messages import Train, around_handler
-from strategies.local_arrays import with_local_arrays
-from strategies.messages import NUM_EXAMPLES, Broadcast, Received, Update
-from strategies.model import TrainedArrays, Vector, change_norm
-from strategies.registry import Weights, check_call
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply
-from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
-from strategies.strategy_runner import StrategyRunner
+from .client_memory import ClientMemory
+from .client_messages import Train, around_handler
+from .local_arrays import with_local_arrays
+from .messages import NUM_EXAMPLES, Broadcast, Received, Update
+from .model import TrainedArrays, Vector, change_norm
+from .registry import Weights, check_call
+from .reply_errors import ReplyError
+from .reply_validation import Reply
+from .rounds import OTHER_APP, Aggregate, Round, Terms
+from .strategy_runner import StrategyRunner
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]

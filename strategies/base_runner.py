@@ -13,12 +13,12 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from strategies.aggregation import BufferMean, finite_or_sent
-from strategies.client_report import ClientReport
-from strategies.metrics import partial_metrics
-from strategies.model import Array, Model, Vector, usual_buffers
-from strategies.reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
-from strategies.rounds import NodeSettings, Round, RoundOutcome, RunSettings
+from .aggregation import BufferMean, finite_or_sent
+from .client_report import ClientReport
+from .metrics import partial_metrics
+from .model import Array, Model, Vector, usual_buffers
+from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
+from .rounds import NodeSettings, Round, RoundOutcome, RunSettings
 
 logger = logging.getLogger("fedavg_app.strategies")
 

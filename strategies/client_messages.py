@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_memory import ClientMemory
-from strategies.flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
-from strategies.local_arrays import NOTE
-from strategies.messages import (
+from .client_memory import ClientMemory
+from .flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
+from .local_arrays import NOTE
+from .messages import (
     ARRAYS,
     ARRAYS_KEY,
     BUFFER_NAMES,
@@ -27,7 +27,7 @@ from strategies.messages import (
     Update,
     named_or_only,
 )
-from strategies.model import Model, Vector
+from .model import Model, Vector
 
 # Trains a model and returns the result; more vectors are passed to the handler by name.
 Train = Callable[..., Update]

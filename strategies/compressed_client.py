@@ -7,22 +7,22 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_memory import ClientMemory, Vectors
-from strategies.client_messages import Train, around_handler
-from strategies.codec import Codec
-from strategies.compression.error_feedback import OutOfRangeError, compress
-from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
-from strategies.local_arrays import (
+from .client_memory import ClientMemory, Vectors
+from .client_messages import Train, around_handler
+from .codec import Codec
+from .compression.error_feedback import OutOfRangeError, compress
+from .compression.float32 import Float32
+from .compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
+from .local_arrays import (
     REJECT_ABOVE,
     WARN_ABOVE,
     advice,
     taken_back,
     with_local_arrays,
 )
-from strategies.messages import OWN, Received, Update, refuse_clipping
-from strategies.model import Model, difference
-from strategies.random_streams import UPLINK
+from .messages import OWN, Received, Update, refuse_clipping
+from .model import Model, difference
+from .random_streams import UPLINK
 
 # Entries of the strategies' own record: the head, the updates that the client missed, and, with the
 # model, the text of what compresses them.

@@ -16,36 +16,36 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Term
-from strategies.base import FederatedStrategy
-from strategies.base_runner import SMALLER_RATES
-from strategies.client_memory import ClientMemory
-from strategies.client_messages import Train
-from strategies.codec import Codec
-from strategies.compressed_client import CODEC, HEAD, UPDATES, answer
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import Update as DecodedUpdate
-from strategies.compression.decoded_update import Vector as Float32Vector
-from strategies.compression.error_feedback import (
+from . import server_optimizer as server_optimizers
+from .aggregation import Term
+from .base import FederatedStrategy
+from .base_runner import SMALLER_RATES
+from .client_memory import ClientMemory
+from .client_messages import Train
+from .codec import Codec
+from .compressed_client import CODEC, HEAD, UPDATES, answer
+from .compression.compressor import Compressor
+from .compression.decoded_update import Update as DecodedUpdate
+from .compression.decoded_update import Vector as Float32Vector
+from .compression.error_feedback import (
     NoFeedback,
     OutOfRangeError,
     add,
     check_range,
     compress,
 )
-from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
-from strategies.compression.vector_layout import Layout
-from strategies.messages import Broadcast, Received, Update
-from strategies.missed_updates import MissedUpdates
-from strategies.model import Vector
-from strategies.random_streams import DOWNLINK, random_stream
-from strategies.registry import Part, Weights, make
-from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_weight
+from .compression.float32 import Float32
+from .compression.sync_protocol import Head, Payload, ReplyStatus
+from .compression.vector_layout import Layout
+from .messages import Broadcast, Received, Update
+from .missed_updates import MissedUpdates
+from .model import Vector
+from .random_streams import DOWNLINK, random_stream
+from .registry import Part, Weights, make
+from .reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .staleness import Exponent, NumRounds, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)

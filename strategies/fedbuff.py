@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from strategies.fedavg import FedAvg
-from strategies.model import Vector, change_norm, difference
-from strategies.registry import Count, Weights
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.staleness import Exponent, rounds_late, staleness_weight
+from .fedavg import FedAvg
+from .model import Vector, change_norm, difference
+from .registry import Count, Weights
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .staleness import Exponent, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)

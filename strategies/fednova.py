@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from strategies.base import FederatedStrategy
-from strategies.model import Vector, change_norm, difference
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.step_count import step_count
+from .base import FederatedStrategy
+from .model import Vector, change_norm, difference
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .step_count import step_count
 
 
 @dataclass(kw_only=True, eq=False)

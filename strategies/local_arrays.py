@@ -16,10 +16,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.aggregation import finite_or_sent
-from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.messages import named_or_only
-from strategies.model import Model, Vector
+from .aggregation import finite_or_sent
+from .flower_arrays import array_record, find_record, from_record, get_record
+from .messages import named_or_only
+from .model import Model, Vector
 
 # The records of a message, and of a client's state: the arrays' names and places, their values.
 PLACES, VALUES = "fedavg-strategies.local-arrays", "fedavg-strategies.local-values"

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from strategies.model import Arrays, Model, Vector
-from strategies.random_streams import random_stream
-from strategies.reply_errors import ReplyError
+from .model import Arrays, Model, Vector
+from .random_streams import random_stream
+from .reply_errors import ReplyError
 
 # The records of a message: of arrays, of metrics, of settings; and names of metrics.
 ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"

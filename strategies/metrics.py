@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import MetricRecord
 
-from strategies.client_report import ClientReport
+from .client_report import ClientReport
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:

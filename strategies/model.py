@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import add_weighted
-from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import from_record, to_record
+from .compression.decoded_update import add_weighted
+from .compression.vector_layout import Layout
+from .flower_arrays import from_record, to_record
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

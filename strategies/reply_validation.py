@@ -13,10 +13,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import finite_or_sent
-from strategies.client_report import ClientReport, ReplyBounds
-from strategies.flower_arrays import OPAQUE, find_record, from_array
-from strategies.messages import (
+from .aggregation import finite_or_sent
+from .client_report import ClientReport, ReplyBounds
+from .flower_arrays import OPAQUE, find_record, from_array
+from .messages import (
     ACCURACY,
     ARRAYS,
     BUFFERS,
@@ -26,8 +26,8 @@ from strategies.messages import (
     PAYLOAD,
     named_or_only,
 )
-from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
-from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, shorten
+from .model import Arrays, Model, TrainedArrays, Vector, name_at
+from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 
 # No real loss or count is near this; a larger value of one client would dominate the mean.
 MAX_METRIC = 1e12

@@ -8,10 +8,10 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import Term
-from strategies.client_report import ClientReport, ReplyBounds
-from strategies.model import Model
-from strategies.reply_errors import ReplyError, ResyncError
+from .aggregation import Term
+from .client_report import ClientReport, ReplyBounds
+from .model import Model
+from .reply_errors import ReplyError, ResyncError
 
 # What a strategy reads from a reply: each is averaged over the clients.
 Terms = tuple[Term, ...]

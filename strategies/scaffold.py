@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies.base import FederatedStrategy
-from strategies.client_memory import ClientMemory, Vectors
-from strategies.client_messages import Train
-from strategies.messages import GRADIENT_OFFSET, Broadcast, Received, Update
-from strategies.model import Vector, change_norm, difference
-from strategies.registry import Positive, Weights
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.step_count import step_count
+from .base import FederatedStrategy
+from .client_memory import ClientMemory, Vectors
+from .client_messages import Train
+from .messages import GRADIENT_OFFSET, Broadcast, Received, Update
+from .model import Vector, change_norm, difference
+from .registry import Positive, Weights
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .step_count import step_count
 
 # The server's control variate in a message, and the change of the client's in a reply; the entry
 # that names the client's last accepted round.

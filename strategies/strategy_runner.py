@@ -19,8 +19,8 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 
-from strategies.aggregation import BufferMean, WeightedMean
-from strategies.base_runner import (
+from .aggregation import BufferMean, WeightedMean
+from .base_runner import (
     Finish,
     FinishEvaluation,
     OnRejected,
@@ -30,11 +30,11 @@ from strategies.base_runner import (
     check_finite,
     nodes_of,
 )
-from strategies.client_report import ClientReport
-from strategies.flower_arrays import array_record, find_record
-from strategies.local_arrays import NOTE, PLACES, VALUES, advice, complete, places_of
-from strategies.message_bytes import message_bytes, records_bytes
-from strategies.messages import (
+from .client_report import ClientReport
+from .flower_arrays import array_record, find_record
+from .local_arrays import NOTE, PLACES, VALUES, advice, complete, places_of
+from .message_bytes import message_bytes, records_bytes
+from .messages import (
     ARRAYS,
     ARRAYS_KEY,
     BUFFER_NAMES,
@@ -46,15 +46,15 @@ from strategies.messages import (
     Broadcast,
     refuse_clipping,
 )
-from strategies.metrics import mean_metrics
-from strategies.model import Model, Vector, buffer_norms
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply, check_norm, read_report
-from strategies.rounds import Aggregate, NodeSettings, Round, RoundOutcome, RunSettings
-from strategies.server_messages import write_contents
+from .metrics import mean_metrics
+from .model import Model, Vector, buffer_norms
+from .reply_errors import ReplyError
+from .reply_validation import Reply, check_norm, read_report
+from .rounds import Aggregate, NodeSettings, Round, RoundOutcome, RunSettings
+from .server_messages import write_contents
 
 if TYPE_CHECKING:
-    from strategies.base import FederatedStrategy
+    from .base import FederatedStrategy
 
 # After so many rounds in a row without a usable reply a run in another app ends.
 MAX_EMPTY_ROUNDS = 3

@@ -13,12 +13,12 @@ import zstandard
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies import compression
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, Update, Vector
-from strategies.compression.float32 import BITS
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Part
+from .. import compression
+from ..registry import Part
+from .compressor import Compressor
+from .decoded_update import DecodeError, Update, Vector
+from .float32 import BITS
+from .vector_layout import Layout
 
 # Bytes of heads, of all together and of each array, which formulas leave out.
 HEADS, ARRAY_HEADS = 1024, 16

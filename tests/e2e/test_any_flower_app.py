@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink
+from tests.support.strategies_alone import install
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +43,7 @@ SPARSITY = {"flowertune": 0.1}
 def our_fedavg(name):
     """Return the changes of an app to our FedAvg: (file, line, its replacement)."""
     file = "strategy.py" if name in SUBCLASSES else "server_app.py"
-    return ((file, IMPORT, "from strategies.fedavg import FedAvg\n"),)
+    return ((file, IMPORT, "from fedavg_strategies.fedavg import FedAvg\n"),)
 
 
 def stc(name):
@@ -52,9 +53,9 @@ def stc(name):
     p = SPARSITY.get(name, 0.05)
     call = f"strategy = {made}(sparsity_up={p}, sparsity_down={p}, {further}\n"
     return (
-        (file, line, "from strategies.stc import STC as FedAvg\n"),
+        (file, line, "from fedavg_strategies.stc import STC as FedAvg\n"),
         ("server_app.py", f"strategy = {made}(\n", call),
-        ("client_app.py", MODS, MODS + "from strategies import compression_mod\n"),
+        ("client_app.py", MODS, MODS + "from fedavg_strategies import compression_mod\n"),
         ("client_app.py", "app = ClientApp()", "app = ClientApp(mods=[compression_mod])"),
     )
 
@@ -102,7 +103,7 @@ def outcome(environment, app, supernodes, keys, file):
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        environment |= {"PYTHONPATH": str(ROOT)}
+        environment |= {"PYTHONPATH": str(install(tmp_path_factory.mktemp("site")))}
         flwr(environment, "ls")  # starts the SuperLink, once
         yield environment
 

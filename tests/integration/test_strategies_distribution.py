@@ -1,4 +1,4 @@
-"""The strategies alone, installed as `fedavg_strategies` beside the project and a user's own files."""
+"""The strategies alone, installed as `fedavg_strategies` beside the project and other files."""
 
 import json
 import re
@@ -8,10 +8,11 @@ import pytest
 
 from tests.support.documents import ROOT, examples
 from tests.support.processes import succeed
+from tests.support.strategies_alone import install
 
 PACKAGES = ("strategies", "fedavg_strategies")
 # Trains by the pages' own strategy and compressor, as a Flower app does; prints what it sent.
-DRIVER = '''
+DRIVER = """
 import importlib, json, sys, zlib
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -43,16 +44,13 @@ loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"strategies"
 kind = next(value for value in vars(own).values() if isinstance(value, type)
             and issubclass(value, ours.load("fedavg")) and value is not ours.load("fedavg"))
 print(json.dumps([zlib.crc32(model["w"].data), sent, loaded, kind().client_mod is not None]))
-'''
+"""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """Return a folder with the distribution, and third-party modules for either name."""
-    folder = tmp_path_factory.mktemp("site")
-    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", folder]
-    succeed([*map(str, command), str(ROOT / "strategies")], 120)
+    folder = install(tmp_path_factory.mktemp("site"))
     pages = {"quantise8": "writing-a-compressor", "float16_fedavg": "writing-a-strategy"}
     for name, page in pages.items():
         text = examples(ROOT / f"docs/{page}.md")[f"{name}.py"]

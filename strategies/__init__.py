@@ -13,32 +13,32 @@ import flwr.serverapp.strategy
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
-from strategies.base import FederatedStrategy
-from strategies.base_runner import Runner
-from strategies.compressed_client import compression_mod
-from strategies.flower_adapter import FlowerAdapter
-from strategies.flower_metrics import wrapped
-from strategies.privacy import with_accountant
-from strategies.registry import Registry, make, parameters_of
-from strategies.rounds import RunSettings
-from strategies.strategy_runner import StrategyRunner
+from .base import FederatedStrategy
+from .base_runner import Runner
+from .compressed_client import compression_mod
+from .flower_adapter import FlowerAdapter
+from .flower_metrics import wrapped
+from .privacy import with_accountant
+from .registry import Registry, make, parameters_of
+from .rounds import RunSettings
+from .strategy_runner import StrategyRunner
 
 STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
     "strategy",
     {
-        "compressed": "strategies.compressed:Compressed",
-        "dgc": "strategies.dgc:DGC",
-        "eden": "strategies.eden:EDEN",
-        "fedavg": "strategies.fedavg:FedAvg",
-        "fedbuff": "strategies.fedbuff:FedBuff",
-        "fednova": "strategies.fednova:FedNova",
-        "fedsgd": "strategies.fedsgd:FedSGD",
-        "qsgd": "strategies.qsgd:QSGD",
-        "scaffold": "strategies.scaffold:SCAFFOLD",
-        "signsgd": "strategies.signsgd:SignSGD",
-        "stc": "strategies.stc:STC",
-        "topk": "strategies.topk:TopK",
+        "compressed": f"{__name__}.compressed:Compressed",
+        "dgc": f"{__name__}.dgc:DGC",
+        "eden": f"{__name__}.eden:EDEN",
+        "fedavg": f"{__name__}.fedavg:FedAvg",
+        "fedbuff": f"{__name__}.fedbuff:FedBuff",
+        "fednova": f"{__name__}.fednova:FedNova",
+        "fedsgd": f"{__name__}.fedsgd:FedSGD",
+        "qsgd": f"{__name__}.qsgd:QSGD",
+        "scaffold": f"{__name__}.scaffold:SCAFFOLD",
+        "signsgd": f"{__name__}.signsgd:SignSGD",
+        "stc": f"{__name__}.stc:STC",
+        "topk": f"{__name__}.topk:TopK",
     },
     group="fedavg_app.strategies",
 )
@@ -54,6 +54,7 @@ WHOLE_COHORT = {
 }
 # Other arguments that a config does not set: names of records, and functions.
 OF_ANY_APP = WHOLE_COHORT | {
+    "local_arrays": (),
     "weighted_by_key": "num-examples",
     "arrayrecord_key": "arrays",
     "configrecord_key": "config",
@@ -141,4 +142,6 @@ def _instance(cls: type[Strategy], arguments: Mapping[str, Any]) -> Strategy:
             fix = "give one whose clients send models, as fedavg's do"  # a wrapper reads them
             raise ValueError(f"strategy = {name!r}: {fix}")
         arguments = {**own, "strategy": _instance(inner, others)}
+    if issubclass(cls, FederatedStrategy) and "weights" in parameters:
+        arguments = {"weights": cls.paper_weights, **arguments}
     return make(cls, arguments, fixed)

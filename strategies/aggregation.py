@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Update, add_weighted
-from strategies.model import Array, Arrays, TrainedArrays
+from .compression.decoded_update import Update, add_weighted
+from .model import Array, Arrays, TrainedArrays
 
 # What is averaged over the clients: an array, or what adds itself.
 Term = Array | Update | TrainedArrays

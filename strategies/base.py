@@ -16,7 +16,7 @@ methods of Flower's `Strategy`, and call ``super()``.
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from flwr.app import (
     ArrayRecord,
@@ -29,19 +29,20 @@ from flwr.app import (
 )
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from strategies.client_memory import ClientMemory
-from strategies.client_messages import Train, around_handler
-from strategies.messages import NUM_EXAMPLES, Broadcast, Received, Update
-from strategies.model import TrainedArrays, Vector, change_norm
-from strategies.registry import Weights
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply
-from strategies.rounds import OTHER_APP, Aggregate, Round, Terms
-from strategies.strategy_runner import StrategyRunner
+from .client_memory import ClientMemory
+from .client_messages import Train, around_handler
+from .local_arrays import with_local_arrays
+from .messages import NUM_EXAMPLES, Broadcast, Received, Update
+from .model import TrainedArrays, Vector, change_norm
+from .registry import Weights, check_call
+from .reply_errors import ReplyError
+from .reply_validation import Reply
+from .rounds import OTHER_APP, Aggregate, Round, Terms
+from .strategy_runner import StrategyRunner
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
@@ -59,6 +60,9 @@ class FederatedStrategy(Strategy):
 
     Args:
         weights: The clients' weights: "samples" (n_k) or "uniform".
+        local_arrays: Names of arrays, or patterns such as "head.*", that stay on each client, which
+            needs ``mods=[compression_mod]``. The server's model keeps their initial values. In this
+            project's app the key "local-arrays" names them.
 
     Attributes:
         train_type: The type of training messages: "train", or "train.gradient" for a gradient.
@@ -66,6 +70,7 @@ class FederatedStrategy(Strategy):
             config's epochs or steps and its batch size; else empty.
         plain_sgd: Whether the method is defined for SGD without momentum only.
         needs: Keys that the settings of clients must have.
+        paper_weights: The default of ``weights`` in this project's app.
         updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
             the model.
     """
@@ -74,9 +79,11 @@ class FederatedStrategy(Strategy):
     local_work: ClassVar[str] = ""
     plain_sgd: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
+    paper_weights: ClassVar[Weights] = "samples"
     updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
+    local_arrays: tuple[str, ...] = ()
     fraction_train: Fraction = 1.0
     fraction_evaluate: Fraction = 1.0
     min_train_nodes: Nodes = 2
@@ -87,6 +94,16 @@ class FederatedStrategy(Strategy):
     configrecord_key: str = "config"
     train_metrics_aggr_fn: MetricsFunction | None = None
     evaluate_metrics_aggr_fn: MetricsFunction | None = None
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Check the arguments' names before pydantic, whose errors have several lines.
+
+        Raises:
+            ValueError: An argument is unknown, or has no name; the line says which may be meant.
+        """
+        if args or options:  # not in a copy
+            check_call(cls, args, options)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Initialise what is kept between rounds; called again before a second training."""
@@ -210,6 +227,7 @@ class FederatedStrategy(Strategy):
     ) -> Message:
         """Handle a message on the client: the mod of the strategy's ClientApp."""
         trains = message.metadata.message_type.startswith("train")
+        call_next = with_local_arrays(message, call_next)
         if not self.has_client_end or not (trains or self.updates_evaluation):
             return call_next(message, context)
         return around_handler(self.client, message, context, call_next)
@@ -238,6 +256,16 @@ class FederatedStrategy(Strategy):
     ) -> MetricRecord | None:
         """Return the clients' metrics; None without a usable reply."""
         return self.runner.finish_evaluation(server_round, replies).metrics
+
+    def start(self, *args: Any, **options: Any) -> Result:
+        """Run the training as Flower's `Strategy.start`, whose arguments it has; log the bytes.
+
+        Raises:
+            StrategyError: Every reply was rejected in several rounds in a row, or in all rounds.
+        """
+        result = super().start(*args, **options)
+        self.runner.end_training(trained=bool(result.arrays))
+        return result
 
     def summary(self) -> None:
         """Log how nodes are drawn."""

@@ -13,12 +13,12 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from strategies.aggregation import BufferMean, finite_or_sent
-from strategies.client_report import ClientReport
-from strategies.metrics import partial_metrics
-from strategies.model import Array, Model, Vector, usual_buffers
-from strategies.reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
-from strategies.rounds import Round, RoundOutcome, RunSettings
+from .aggregation import BufferMean, finite_or_sent
+from .client_report import ClientReport
+from .metrics import partial_metrics
+from .model import Array, Model, Vector, usual_buffers
+from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
+from .rounds import Round, RoundOutcome, RunSettings
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -36,8 +36,16 @@ Finish = Callable[[list[ClientReport]], tuple[Vector | None, MetricRecord | None
 FinishEvaluation = Callable[[list[ClientReport]], MetricRecord | None]
 
 
+def sender(reply: Message) -> int:
+    """Return the node that sent a reply."""
+    return reply.metadata.src_node_id
+
+
 class Screening:
     """Screens the replies of a round, or of an evaluation.
+
+    Args:
+        node_of: Returns the node that a reply is of.
 
     Attributes:
         reports: Of the replies that are used.
@@ -47,7 +55,8 @@ class Screening:
     # The tracebacks that this process has logged.
     logged: ClassVar[set[str]] = set()
 
-    def __init__(self) -> None:
+    def __init__(self, node_of: Callable[[Message], int] = sender) -> None:
+        self._node_of = node_of
         self.reports: list[ClientReport] = []
         self.rejected: dict[int, ReplyError] = {}
 
@@ -64,7 +73,7 @@ class Screening:
         """
         seen: set[int] = set()
         for reply in replies:
-            node = reply.metadata.src_node_id
+            node = self._node_of(reply)
             try:
                 if reply.has_error():
                     self._log_traceback(node, reply.error)
@@ -187,7 +196,7 @@ class Runner(ABC):
         """
         buffers = BufferMean(self.now.model.buffers)
         use, finish = self._begin(buffers)
-        screening = Screening()
+        screening = Screening(self.node_of)
         screening.run(replies, use, on_rejected, self.settings.min_replies)
         model, metrics = None, None
         if screening.reports:
@@ -209,7 +218,7 @@ class Runner(ABC):
     ) -> RoundOutcome:
         """Return the clients' metrics, together and each one's; as for `finish_round`."""
         use, finish = self._begin_evaluation(server_round)
-        screening = Screening()
+        screening = Screening(self.node_of)
         screening.run(replies, use, on_rejected)
         return RoundOutcome(
             metrics=finish(screening.reports) if screening.reports else None,
@@ -225,6 +234,10 @@ class Runner(ABC):
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
         return 32.0 * self.now.model.size
+
+    def node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of."""
+        return sender(reply)
 
     def privacy_spent(self) -> dict[str, float]:
         """Return `RoundOutcome.privacy`; by default nothing is counted."""

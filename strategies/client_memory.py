@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from strategies.compression.sync_protocol import Version
-from strategies.flower_arrays import find_record, from_record, to_record
-from strategies.messages import Received
-from strategies.model import Vector
+from .compression.sync_protocol import Version
+from .flower_arrays import find_record, from_record, to_record
+from .messages import Received
+from .model import Vector
 
 Vectors = Mapping[str, Vector]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_memory import ClientMemory
-from strategies.flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
-from strategies.messages import (
+from .client_memory import ClientMemory
+from .flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
+from .local_arrays import NOTE
+from .messages import (
     ARRAYS,
     ARRAYS_KEY,
     BUFFER_NAMES,
@@ -25,7 +26,7 @@ from strategies.messages import (
     Update,
     named_or_only,
 )
-from strategies.model import Model, Vector
+from .model import Model, Vector
 
 # Trains a model and returns the result; more vectors are passed to the handler by name.
 Train = Callable[..., Update]
@@ -48,12 +49,12 @@ def around_handler(
             than the model's, or the strategy's client function raised.
     """
     received, memory = _received(message, context), ClientMemory.read(context.state)
+    key = str(received.entries.get(ARRAYS_KEY, ARRAYS))
     before = context.state.copy()  # the handler keeps its own there, such as momentum
     reply: Message | None = None
 
     def train(model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
         nonlocal reply
-        key = str(received.entries.get(ARRAYS_KEY, ARRAYS))
         # A separate record: other clients in this process share the model.
         content = RecordDict({key: array_record(model.record), **received.others})
         for own, vector in (vectors or {}).items():
@@ -61,10 +62,11 @@ def around_handler(
         message.content = content
         reply = call_next(message, context)
         if reply.has_content() and not received.trains:
+            reply.content.pop(key, None)  # the server does not read the model
             return Update()
         if not reply.has_content() or not reply.content.array_records:
             raise NoUpdateError
-        return _take_update(reply.content, model)
+        return _take_update(reply.content, key, model)
 
     try:
         update, kept = end(received, memory, train)
@@ -76,7 +78,7 @@ def around_handler(
         reply = None
     if reply is None:
         reply = Message(RecordDict(), reply_to=message)
-    _write_update(reply.content, update)
+    _write_update(reply.content, key, update)
     if kept is not None:
         kept.write(context.state)
     return reply
@@ -119,9 +121,9 @@ def _received(message: Message, context: Context) -> Received:
     )
 
 
-def _take_update(content: RecordDict, model: Model) -> Update:
+def _take_update(content: RecordDict, key: str, model: Model) -> Update:
     """Return the update in a handler's reply to a model, whose record of arrays is taken out."""
-    name, record = named_or_only(content, ARRAYS, ArrayRecord)
+    name, record = named_or_only(content, key, ArrayRecord)
     del content[name]  # `_write_update` puts it back if it is sent
     arrays, layout = from_record(record), model.layout
     shapes = {own: array.shape for own, array in arrays.items() if own in layout.names}
@@ -136,9 +138,11 @@ def _take_update(content: RecordDict, model: Model) -> Update:
     return Update(trained, buffers, float(str(metrics.get(NUM_EXAMPLES, 0))))
 
 
-def _write_update(content: RecordDict, update: Update) -> None:
+def _write_update(content: RecordDict, key: str, update: Update) -> None:
+    if update.note:
+        content[NOTE] = ConfigRecord({"array": update.note})
     if update.model is not None:
-        content[ARRAYS] = update.model.record
+        content[key] = update.model.record
     if (data := update.payload) is not None:
         content[OWN] = ArrayRecord({PAYLOAD: Array("uint8", (len(data),), OPAQUE, data)})
     if update.model is None and update.buffers:

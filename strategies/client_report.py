@@ -13,9 +13,10 @@ class ReplyBounds:
         max_examples: The most examples that a client may report, and so its largest weight in a
             mean.
         max_update_norm: The largest L2 norm of a client's update, over all arrays together.
-        exact: Whether n_k counts examples, at least 1, and arrays have the model's dtypes; else n_k
-            is any weight above 0, and trained arrays have any dtype of floating-point numbers, as
-            other apps' replies may.
+        exact: Whether n_k counts examples, at least 1, metrics are within
+            `reply_validation.is_usable`, and arrays have the model's dtypes; else n_k is any weight
+            from 0, metrics are any finite numbers, and trained arrays have any dtype of
+            floating-point numbers, as other apps' replies may.
     """
 
     max_examples: int = 10**9

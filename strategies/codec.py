@@ -13,15 +13,15 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from strategies.compression import COMPRESSORS, FEEDBACK
-from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import (
+from .compression import COMPRESSORS, FEEDBACK
+from .compression.compressor import Compressor
+from .compression.error_feedback import (
     ErrorFeedback,
     NoFeedback,
     Residual,
     check_contraction,
 )
-from strategies.registry import Registry
+from .registry import Registry
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression import COMPRESSORS, FEEDBACK
-from strategies.registry import Part
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression import COMPRESSORS, FEEDBACK
+from .registry import Part
 
 
 @dataclass(kw_only=True, eq=False)

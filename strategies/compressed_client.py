@@ -7,15 +7,22 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.client_memory import ClientMemory, Vectors
-from strategies.client_messages import Train, around_handler
-from strategies.codec import Codec
-from strategies.compression.error_feedback import OutOfRangeError, compress
-from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
-from strategies.messages import OWN, Received, Update, refuse_clipping
-from strategies.model import Model
-from strategies.random_streams import UPLINK
+from .client_memory import ClientMemory, Vectors
+from .client_messages import Train, around_handler
+from .codec import Codec
+from .compression.error_feedback import OutOfRangeError, compress
+from .compression.float32 import Float32
+from .compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
+from .local_arrays import (
+    REJECT_ABOVE,
+    WARN_ABOVE,
+    advice,
+    taken_back,
+    with_local_arrays,
+)
+from .messages import OWN, Received, Update, refuse_clipping
+from .model import Model, difference
+from .random_streams import UPLINK
 
 # Entries of the strategies' own record: the head, the updates that the client missed, and, with the
 # model, the text of what compresses them.
@@ -34,6 +41,7 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
 
         app = ClientApp(mods=[compression_mod])
     """
+    call_next = with_local_arrays(message, call_next)
     if OWN not in message.content:
         return call_next(message, context)
 
@@ -65,7 +73,8 @@ def answer(
 
     Raises:
         ValueError: The server's message cannot be read, is not of a later round than the training
-            answered last, is of another codec, or has settings for clipping.
+            answered last, is of another codec, or has settings for clipping; or the client keeps
+            arrays that the server's ``local_arrays`` does not name.
     """
     head = Head.decode(received.take(HEAD))
     refuse_clipping(received.settings)
@@ -99,7 +108,13 @@ def answer(
         return Update(payload=reply(ReplyStatus.UPDATE)), kept
     assert trained.model is not None
     # Kept in float32, even if the model is float64.
-    change = (trained.model.vector - model.vector).astype(np.float32, copy=False)
+    change = difference(trained.model.vector, model.vector).astype(np.float32, copy=False)
+    if text:  # in another app, whose handlers may train from other values
+        ratio, name = taken_back(trained.model, change)
+        if ratio > REJECT_ABOVE:
+            raise ValueError(advice(name))
+        if ratio > WARN_ABOVE:
+            trained = replace(trained, note=name)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
         sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)

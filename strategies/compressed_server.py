@@ -14,35 +14,35 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies import server_optimizer as server_optimizers
-from strategies.aggregation import Term
-from strategies.base import FederatedStrategy
-from strategies.base_runner import SMALLER_RATES
-from strategies.client_memory import ClientMemory
-from strategies.client_messages import Train
-from strategies.codec import Codec
-from strategies.compressed_client import CODEC, HEAD, UPDATES, answer
-from strategies.compression.decoded_update import Update as DecodedUpdate
-from strategies.compression.decoded_update import Vector as Float32Vector
-from strategies.compression.error_feedback import (
+from . import server_optimizer as server_optimizers
+from .aggregation import Term
+from .base import FederatedStrategy
+from .base_runner import SMALLER_RATES
+from .client_memory import ClientMemory
+from .client_messages import Train
+from .codec import Codec
+from .compressed_client import CODEC, HEAD, UPDATES, answer
+from .compression.decoded_update import Update as DecodedUpdate
+from .compression.decoded_update import Vector as Float32Vector
+from .compression.error_feedback import (
     NoFeedback,
     OutOfRangeError,
     add,
     check_range,
     compress,
 )
-from strategies.compression.float32 import Float32
-from strategies.compression.sync_protocol import Head, Payload, ReplyStatus
-from strategies.compression.vector_layout import Layout
-from strategies.messages import Broadcast, Received, Update
-from strategies.missed_updates import MissedUpdates
-from strategies.model import Vector
-from strategies.random_streams import DOWNLINK, random_stream
-from strategies.registry import Part, Weights
-from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.staleness import Exponent, NumRounds, rounds_late, staleness_weight
+from .compression.float32 import Float32
+from .compression.sync_protocol import Head, Payload, ReplyStatus
+from .compression.vector_layout import Layout
+from .messages import Broadcast, Received, Update
+from .missed_updates import MissedUpdates
+from .model import Vector
+from .random_streams import DOWNLINK, random_stream
+from .registry import Part, Weights
+from .reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .staleness import Exponent, NumRounds, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)
@@ -53,8 +53,8 @@ class CompressedStrategy(FederatedStrategy):
     builds the codec, and they may override `combine`.
 
     Args:
-        weights: The clients' weights in the mean: "uniform", as in the STC paper, or "samples"
-            (n_k).
+        weights: The clients' weights in the mean: "samples" (n_k), the default of Flower's
+            strategies, or "uniform", as in the STC paper and by default in this project's app.
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
         max_staleness: Replies that are up to this many rounds late count, as under
@@ -70,8 +70,8 @@ class CompressedStrategy(FederatedStrategy):
     """
 
     updates_evaluation: ClassVar[bool] = True  # clients evaluate the model that they keep
+    paper_weights: ClassVar[Weights] = "uniform"
 
-    weights: Weights = "uniform"
     server_optimizer: Part = server_optimizers.NONE
     max_staleness: NumRounds = 0
     staleness: Exponent = 0.5

@@ -10,12 +10,12 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.error_feedback import MomentumCorrection
-from strategies.compression.float32 import Float32
-from strategies.compression.sparse import Sparse
-from strategies.registry import Decay, Scope, Share
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.error_feedback import MomentumCorrection
+from .compression.float32 import Float32
+from .compression.sparse import Sparse
+from .registry import Decay, Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)

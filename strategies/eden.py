@@ -6,11 +6,11 @@ Federated Learning. ICML 2022, arXiv 2108.08842. The server sends the full model
 
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.error_feedback import NoFeedback
-from strategies.compression.float32 import Float32
-from strategies.compression.rotated import Bits, Rotated
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.error_feedback import NoFeedback
+from .compression.float32 import Float32
+from .compression.rotated import Bits, Rotated
 
 
 @dataclass(kw_only=True, eq=False)

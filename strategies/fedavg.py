@@ -6,12 +6,12 @@ of Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629v4, Algo
 
 from pydantic.dataclasses import dataclass
 
-from strategies import server_optimizer as server_optimizers
-from strategies.base import FederatedStrategy
-from strategies.model import Vector
-from strategies.registry import Part
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
+from . import server_optimizer as server_optimizers
+from .base import FederatedStrategy
+from .model import Vector, difference
+from .registry import Part
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,5 +40,5 @@ class FedAvg(FederatedStrategy):
         mean = aggregate.mean
         if self.optimizer is None:
             return mean
-        change = mean.astype(now.model.layout.dtype).astype(float) - now.model.vector
+        change = difference(mean.astype(now.model.layout.dtype), now.model.vector, float)
         return now.model.vector + self.optimizer.step(change)

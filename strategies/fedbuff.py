@@ -4,14 +4,16 @@ J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: Feder
 Buffered Asynchronous Aggregation. AISTATS 2022, arXiv 2106.06639, Algorithm 1.
 """
 
+from typing import ClassVar
+
 from pydantic.dataclasses import dataclass
 
-from strategies.fedavg import FedAvg
-from strategies.model import Vector, change_norm
-from strategies.registry import Count, Weights
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.staleness import Exponent, rounds_late, staleness_weight
+from .fedavg import FedAvg
+from .model import Vector, change_norm, difference
+from .registry import Count, Weights
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .staleness import Exponent, rounds_late, staleness_weight
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,12 +29,14 @@ class FedBuff(FedAvg):
         staleness: a; the paper's is 0.5.
         max_staleness: Replies that are more rounds late are rejected. The server keeps the models
             of this many rounds.
-        weights: "uniform", as in the paper, or "samples" (n_k).
+        weights: "samples" (n_k), or "uniform", as in the paper and by default in this project's
+            app.
 
     The others are those of `strategies.fedavg.FedAvg`.
     """
 
-    weights: Weights = "uniform"
+    paper_weights: ClassVar[Weights] = "uniform"
+
     staleness: Exponent = 0.5
     max_staleness: Count = 50
 
@@ -58,7 +62,7 @@ class FedBuff(FedAvg):
             ReplyError: It is too late, or names no round.
         """
         answered = self._answered(now, reply)
-        change = reply.vector.astype(float) - self._models[answered]
+        change = difference(reply.vector, self._models[answered], float)
         return (change * staleness_weight(now.number - answered, self.staleness),)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from strategies.base import FederatedStrategy
-from strategies.model import Vector, change_norm
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.step_count import step_count
+from .base import FederatedStrategy
+from .model import Vector, change_norm, difference
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .step_count import step_count
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,7 +37,7 @@ class FedNova(FederatedStrategy):
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return (w_k - w) / tau_k, and tau_k."""
         steps = step_count(now.config, reply.report.num_examples)
-        update = np.subtract(reply.vector, now.model.vector, dtype=float) / steps
+        update = difference(reply.vector, now.model.vector, float) / steps
         return update, np.array(float(steps))
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:

@@ -6,10 +6,10 @@ data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batc
 
 from typing import ClassVar
 
-from strategies.fedavg import FedAvg
-from strategies.model import Vector, change_norm
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
+from .fedavg import FedAvg
+from .model import Vector, change_norm
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
 
 
 class FedSGD(FedAvg):

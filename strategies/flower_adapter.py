@@ -18,17 +18,17 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from strategies.aggregation import BufferMean
-from strategies.base_runner import Finish, FinishEvaluation, Runner, StrategyError, Use
-from strategies.client_report import ClientReport
-from strategies.flower_arrays import array_record, find_record, get_record, to_record
-from strategies.flower_metrics import check_keys, keep_shared, wrapped
-from strategies.messages import ARRAYS, METRICS, NUM_EXAMPLES
-from strategies.model import Arrays, Model, Vector, buffer_norms, change_norm
-from strategies.privacy import accountant_of
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply, check_norm, read_report
-from strategies.rounds import Round, RunSettings
+from .aggregation import BufferMean
+from .base_runner import Finish, FinishEvaluation, Runner, StrategyError, Use
+from .client_report import ClientReport
+from .flower_arrays import array_record, find_record, get_record, to_record
+from .flower_metrics import check_keys, keep_shared, wrapped
+from .messages import ARRAYS, METRICS, NUM_EXAMPLES
+from .model import Arrays, Model, Vector, buffer_norms, change_norm
+from .privacy import accountant_of
+from .reply_errors import ReplyError
+from .reply_validation import Reply, check_norm, read_report
+from .rounds import Round, RunSettings
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")

@@ -10,11 +10,11 @@ from dataclasses import replace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
-from strategies.client_report import ClientReport
-from strategies.flower_arrays import find_record
-from strategies.messages import ARRAYS, METRICS, NUM_EXAMPLES
-from strategies.metrics import mean_metrics
-from strategies.reply_errors import ReplyError
+from .client_report import ClientReport
+from .flower_arrays import find_record
+from .messages import ARRAYS, METRICS, NUM_EXAMPLES
+from .metrics import mean_metrics
+from .reply_errors import ReplyError
 
 # Any real mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from strategies.model import Arrays, Model, Vector
-from strategies.random_streams import random_stream
-from strategies.reply_errors import ReplyError
+from .model import Arrays, Model, Vector
+from .random_streams import random_stream
+from .reply_errors import ReplyError
 
 # The records of a message: of arrays, of metrics, of settings; and names of metrics.
 ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
@@ -105,6 +105,7 @@ class Update:
         num_examples: n_k, if the client's work reported it.
         payload: Bytes that are sent in place of the model, or beside it.
         vectors: Further vectors of the model's layout, by the name of their record.
+        note: The name of an array that the client seems to keep, which the server warns of.
     """
 
     model: Model | None = None
@@ -112,6 +113,7 @@ class Update:
     num_examples: float = 0.0
     payload: bytes | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    note: str = ""
 
 
 def refuse_clipping(settings: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import MetricRecord
 
-from strategies.client_report import ClientReport
+from .client_report import ClientReport
 
 
 def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
@@ -25,14 +25,14 @@ def mean_metrics(reports: Sequence[ClientReport]) -> MetricRecord:
     for name in _names(reports):
         usable = [report for report in reports if name in report.metrics]
         total = sum(report.num_examples for report in usable)
-        if usable:
+        if total:
             means[name] = sum(
                 report.num_examples / total * report.metrics[name] for report in usable
             )
     for name, first in (reports[0].lists if reports else {}).items():
         rows = [report.lists.get(name, []) for report in reports]
-        if all(len(row) == len(first) for row in rows) and np.isfinite(rows).all():
-            weights = [report.num_examples for report in reports]
+        weights = [report.num_examples for report in reports]
+        if all(len(row) == len(first) for row in rows) and np.isfinite(rows).all() and any(weights):
             means[name] = np.average(rows, axis=0, weights=weights).tolist()
     return means
 

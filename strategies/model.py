@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import add_weighted
-from strategies.compression.vector_layout import Layout
-from strategies.flower_arrays import from_record, to_record
+from .compression.decoded_update import add_weighted
+from .compression.vector_layout import Layout
+from .flower_arrays import from_record, to_record
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -138,13 +138,18 @@ def change_norm(values: Array, origin: Array | None = None) -> float:
 
     Computed in float64; infinity on overflow. Equal entries differ by 0, infinite ones included.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         change = values.astype(np.result_type(values, np.float64))
-        if origin is not None:
-            change -= origin
-            if not np.isfinite(change).all():
-                change[(values == origin) | ((values != values) & (origin != origin))] = 0
-        return float(np.linalg.norm(change))
+        return float(np.linalg.norm(change if origin is None else difference(change, origin)))
+
+
+def difference(values: Array, origin: Array, dtype: type | None = None) -> Array:
+    """Return ``values - origin``; equal entries, such as a mask's infinity, differ by 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        change: Array = np.subtract(values, origin, dtype=dtype)
+    if not np.isfinite(change).all():
+        change[(values == origin) | ((values != values) & (origin != origin))] = 0
+    return change
 
 
 def buffer_norms(buffers: Mapping[str, Array], sent: Mapping[str, Array]) -> list[float]:

@@ -6,12 +6,12 @@ NeurIPS 2017, arXiv 1610.02132. The server sends the full model.
 
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.error_feedback import NoFeedback
-from strategies.compression.float32 import Float32
-from strategies.compression.quantized import Bits, Norm, Quantized
-from strategies.registry import Count
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.error_feedback import NoFeedback
+from .compression.float32 import Float32
+from .compression.quantized import Bits, Norm, Quantized
+from .registry import Count
 
 
 @dataclass(kw_only=True, eq=False)

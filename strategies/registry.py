@@ -6,8 +6,9 @@ Strategies, compressors, error feedback and server optimisers each have a `Regis
 import inspect
 import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
@@ -116,6 +117,25 @@ def parameters_of(cls: type) -> Mapping[str, inspect.Parameter]:
         parameters = inspect.signature(vars(owner)["__init__"]).parameters
         return dict(list(parameters.items())[1:])
     return inspect.signature(owner).parameters
+
+
+def check_call(cls: type, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Check that a class can be called with these arguments.
+
+    Raises:
+        ValueError: An argument is unknown, or must have its name; the line names what is meant.
+    """
+    parameters = parameters_of(cls)
+    try:
+        inspect.Signature(list(parameters.values())).bind(*args, **options)
+    except TypeError as error:
+        own = vars(cls).get("__annotations__", {})
+        names = sorted(parameters, key=lambda name: name not in own)  # its own first
+        numbers = [name for name in names if isinstance(parameters[name].default, float)]
+        unknown = next((name for name in options if name not in parameters), "")
+        meant = [f"{name}={value!r}" for name, value in zip(numbers, args, strict=False)]
+        meant = meant or get_close_matches(unknown, names) or names
+        raise ValueError(f"{cls.__name__}: {error}; give {', '.join(meant)}") from None
 
 
 def _owner(cls: type) -> type:

@@ -4,6 +4,7 @@ A client may be faulty or hostile. Every check costs time and memory bounded by 
 model, never by what a header claims.
 """
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -12,10 +13,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import finite_or_sent
-from strategies.client_report import ClientReport, ReplyBounds
-from strategies.flower_arrays import OPAQUE, find_record, from_array
-from strategies.messages import (
+from .aggregation import finite_or_sent
+from .client_report import ClientReport, ReplyBounds
+from .flower_arrays import OPAQUE, find_record, from_array
+from .messages import (
     ACCURACY,
     ARRAYS,
     BUFFERS,
@@ -25,8 +26,8 @@ from strategies.messages import (
     PAYLOAD,
     named_or_only,
 )
-from strategies.model import Arrays, Model, TrainedArrays, Vector, name_at
-from strategies.reply_errors import DivergedReplyError, NormError, ReplyError, shorten
+from .model import Arrays, Model, TrainedArrays, Vector, name_at
+from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 
 # No real loss or count is near this; a larger value of one client would dominate the mean.
 MAX_METRIC = 1e12
@@ -42,12 +43,18 @@ class Reply:
         model: The global model of the round.
         bounds: Bounds on its numbers.
         weighted_by: The name of the metric that is n_k.
+        key: The name of the record of arrays.
     """
 
     def __init__(
-        self, message: Message, model: Model, bounds: ReplyBounds, weighted_by: str = NUM_EXAMPLES
+        self,
+        message: Message,
+        model: Model,
+        bounds: ReplyBounds,
+        weighted_by: str = NUM_EXAMPLES,
+        key: str = ARRAYS,
     ) -> None:
-        self.message, self.node = message, message.metadata.src_node_id
+        self.message, self.node, self._key = message, message.metadata.src_node_id, key
         self._model, self._bounds, self._weighted_by = model, bounds, weighted_by
 
     @cached_property
@@ -132,7 +139,7 @@ class Reply:
     def _arrays(self) -> ArrayRecord:
         """The record of all arrays."""
         names = self._model.order
-        _, record = named_or_only(self.message.content, ARRAYS, ArrayRecord)
+        _, record = named_or_only(self.message.content, self._key, ArrayRecord)
         if set(record) != set(names):
             different = shorten(", ".join(sorted(set(record) ^ set(names))))
             raise ReplyError(f"array names differ from the model's: {different}")
@@ -176,14 +183,14 @@ def report_of(
         weighted_by: The name of the metric that is n_k.
 
     Raises:
-        ReplyError: n_k is missing, not a number, below 1 or above ``bounds.max_examples``.
+        ReplyError: n_k is missing, not a number, below 1 (0 unless ``bounds.exact``) or above
+            ``bounds.max_examples``.
     """
     examples = entries.get(weighted_by)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
         raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
-    if not (examples >= 1 or (examples > 0 and not bounds.exact)):  # NaN too
-        least = "at least 1" if bounds.exact else "above 0"
-        raise ReplyError(f"{weighted_by} is {examples}, must be {least}")
+    if not examples >= bounds.exact:  # NaN too
+        raise ReplyError(f"{weighted_by} is {examples}, must be at least {bounds.exact:d}")
     if examples > bounds.max_examples:
         raise ReplyError(f"{weighted_by} is {examples:.15g}, max-examples is {bounds.max_examples}")
     scalars = {
@@ -191,7 +198,11 @@ def report_of(
         for key, value in entries.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and key != weighted_by
     }
-    metrics = {key: float(value) for key, value in scalars.items() if is_usable(key, value)}
+    metrics = {
+        key: float(value)
+        for key, value in scalars.items()
+        if (is_usable(key, value) if bounds.exact else math.isfinite(value))
+    }
     unusable = tuple(key for key in scalars if key not in metrics)
     lists = {key: entry for key, entry in entries.items() if isinstance(entry, list)}
     return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)

@@ -8,10 +8,10 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from numpy.typing import NDArray
 
-from strategies.aggregation import Term
-from strategies.client_report import ClientReport, ReplyBounds
-from strategies.model import Model
-from strategies.reply_errors import ReplyError, ResyncError
+from .aggregation import Term
+from .client_report import ClientReport, ReplyBounds
+from .model import Model
+from .reply_errors import ReplyError, ResyncError
 
 # What a strategy reads from a reply: each is averaged over the clients.
 Terms = tuple[Term, ...]
@@ -27,9 +27,8 @@ class RunSettings:
         min_replies: The valid replies that a round needs.
         bounds: Bounds on the numbers of a reply.
         buffers: The names of the model's arrays that are sent uncompressed: those that gradients do
-            not train, such as batch normalisation's running statistics and counters, and those that
-            stay on the clients. The next model has the clients' mean of them under every strategy.
-            None for `usual_buffers`.
+            not train, such as batch normalisation's running statistics and counters. The next model
+            has the clients' mean of them under every strategy. None for `usual_buffers`.
         other_app: Whether an app other than this project's runs the rounds: then nodes are drawn,
             and messages with the model name the codec.
     """
@@ -42,7 +41,7 @@ class RunSettings:
     other_app: bool = False
 
 
-OTHER_APP = RunSettings(bounds=ReplyBounds(exact=False), other_app=True)
+OTHER_APP = RunSettings(bounds=ReplyBounds(max_examples=10**15, exact=False), other_app=True)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies.base import FederatedStrategy
-from strategies.client_memory import ClientMemory, Vectors
-from strategies.client_messages import Train
-from strategies.messages import GRADIENT_OFFSET, Broadcast, Received, Update
-from strategies.model import Vector, change_norm
-from strategies.registry import Positive, Weights
-from strategies.reply_validation import Reply
-from strategies.rounds import Aggregate, Round, Terms
-from strategies.step_count import step_count
+from .base import FederatedStrategy
+from .client_memory import ClientMemory, Vectors
+from .client_messages import Train
+from .messages import GRADIENT_OFFSET, Broadcast, Received, Update
+from .model import Vector, change_norm, difference
+from .registry import Positive, Weights
+from .reply_validation import Reply
+from .rounds import Aggregate, Round, Terms
+from .step_count import step_count
 
 # The server's control variate in a message, and the change of the client's in a reply; the entry
 # that names the client's last accepted round.
@@ -84,7 +84,7 @@ class SCAFFOLD(FederatedStrategy):
         assert update.model is not None
         y = update.model.vector.astype(float)
         length = step_length(received.settings, update.num_examples)
-        change = ((x - y) / length - server).astype(sent.dtype)
+        change = (difference(x, y) / length - server).astype(sent.dtype)
         kept = ClientMemory(received.number, {VARIATE: c}, change.tobytes())
         return replace(update, vectors={VARIATE: change}), kept
 
@@ -114,7 +114,7 @@ class SCAFFOLD(FederatedStrategy):
         if (rate := self.global_learning_rate) == 1:
             return mean
         x = now.model.vector.astype(float)
-        moved: Vector = x + rate * (mean.astype(now.model.layout.dtype) - x)
+        moved: Vector = x + rate * difference(mean.astype(now.model.layout.dtype), x)
         return moved
 
     def bits_down(self, now: Round, node: int) -> float:

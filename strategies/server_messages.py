@@ -5,9 +5,9 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from strategies.flower_arrays import array_record, to_record
-from strategies.messages import BUFFERS, OWN, Broadcast
-from strategies.model import Model, Vector
+from .flower_arrays import array_record, to_record
+from .messages import BUFFERS, OWN, Broadcast
+from .model import Model, Vector
 
 
 def write_contents(

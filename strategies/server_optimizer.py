@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from strategies.registry import Decay, Part, Positive, Registry, read_part
+from .registry import Decay, Part, Positive, Registry, read_part
 
 Array = NDArray[np.float64]
 
@@ -123,9 +123,9 @@ SERVER_OPTIMIZERS = Registry[ServerOptimizer](
     ServerOptimizer,  # type: ignore[type-abstract]
     "server optimizer",
     {
-        "adam": "strategies.server_optimizer:Adam",
-        "sgd": "strategies.server_optimizer:SGD",
-        "yogi": "strategies.server_optimizer:Yogi",
+        "adam": f"{__name__}:Adam",
+        "sgd": f"{__name__}:SGD",
+        "yogi": f"{__name__}:Yogi",
     },
 )
 

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies.aggregation import Term
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.decoded_update import DenseUpdate, Update, Vector
-from strategies.compression.error_feedback import NoFeedback
-from strategies.compression.sign import Sign, Step
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Weights
-from strategies.reply_validation import Reply
-from strategies.rounds import Round
-from strategies.server_optimizer import NONE
+from .aggregation import Term
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.decoded_update import DenseUpdate, Update, Vector
+from .compression.error_feedback import NoFeedback
+from .compression.sign import Sign, Step
+from .compression.vector_layout import Layout
+from .registry import Weights
+from .reply_validation import Reply
+from .rounds import Round
+from .server_optimizer import NONE
 
 
 @dataclass(kw_only=True, eq=False)

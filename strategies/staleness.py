@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from strategies.reply_errors import ReplyError
+from .reply_errors import ReplyError
 
 Exponent = Annotated[float, Field(ge=0, le=10)]
 NumRounds = Annotated[int, Field(ge=0, le=10_000)]

@@ -6,10 +6,10 @@ Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithms
 
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.ternary import Ternary
-from strategies.registry import Scope, Share
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.ternary import Ternary
+from .registry import Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)

@@ -13,5 +13,5 @@ def step_count(config: Mapping[str, Any], num_examples: float) -> int:
     """
     if config.get("local-steps"):
         return int(config["local-steps"])
-    size = int(config.get("batch-size", 0)) or num_examples
+    size = int(config.get("batch-size", 0)) or num_examples or 1
     return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)

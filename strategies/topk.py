@@ -6,11 +6,11 @@ A. F. Aji, K. Heafield: Sparse Communication for Distributed Gradient Descent. E
 
 from pydantic.dataclasses import dataclass
 
-from strategies.codec import Codec
-from strategies.compressed_server import CompressedStrategy
-from strategies.compression.float32 import Float32
-from strategies.compression.sparse import Sparse
-from strategies.registry import Scope, Share
+from .codec import Codec
+from .compressed_server import CompressedStrategy
+from .compression.float32 import Float32
+from .compression.sparse import Sparse
+from .registry import Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)

@@ -75,9 +75,9 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     import strategies
     from fedavg_app.flower_internals import identify_server
     from fedavg_app.server.cohort import CohortGrid
-    from fedavg_app.server.message_bytes import message_bytes
     from fedavg_app.server.preparation import resolve
     from fedavg_app.server_app import client_config
+    from strategies.message_bytes import message_bytes
 
     identify_server(1)
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"

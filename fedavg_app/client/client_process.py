@@ -10,15 +10,19 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from flwr.app import ArrayRecord
 
 import tasks
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.partitioning.partitions import DataDigests, partition
+from strategies.flower_arrays import to_record
+from strategies.local_arrays import matching
 from tasks.data.dataset import DataOptions, Dataset
-from tasks.model_arrays import ModelArrays, fixed_fingerprint
+from tasks.model_arrays import ModelArrays, fixed_fingerprint, read_arrays
 from tasks.training.examples import Examples
 from tasks.training.local_training import Config, TaskClient
 
@@ -30,11 +34,13 @@ class ClientProcess:
     Attributes:
         client: Makes the task client of a partition.
         fixed_arrays: The fingerprint of the model's fixed arrays.
+        local_arrays: The initial values of the arrays that stay on the client.
         digests: Of the data and of their partition.
     """
 
     client: Callable[[int], TaskClient]
     fixed_arrays: str
+    local_arrays: ArrayRecord
     digests: DataDigests
 
 
@@ -66,7 +72,7 @@ def task_client(
 
 
 def client_process(
-    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
+    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Mapping[str, Any]
 ) -> ClientProcess:
     """Return what this process keeps for a node and those like it; as for `task_client`."""
     # One thread per client: as many clients as cores run at once, and the order of summation,
@@ -125,6 +131,8 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fixed_arrays = fixed_fingerprint(model, arrays)
+    local = tuple(matching(arrays.sent, patterns(config.local_arrays)))
+    local_arrays = to_record(read_arrays(model, local))
     network = task.networks(config.seed, device)
     train, test = examples("train", rows), None
     if config.fraction_evaluate:
@@ -134,7 +142,7 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
         tested = None if test is None else test(number)
         return TaskClient(task, network, train(number), tested, partition=number, arrays=arrays)
 
-    return ClientProcess(client, fixed_arrays, digests)
+    return ClientProcess(client, fixed_arrays, local_arrays, digests)
 
 
 @lru_cache(maxsize=2)

@@ -2,19 +2,16 @@
 
 X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: FedBN: Federated Learning on Non-IID Features via Local
 Batch Normalization. ICLR 2021, arXiv 2102.07623. A client trains and evaluates the global model
-with its own values of these arrays. It sends back the values that it received, so that the global
-model keeps the initial values under every strategy.
+with its own values of these arrays, at first those of the task's initial model. They do not travel,
+and the server's model keeps the initial values.
 """
-
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from strategies.aggregation import finite_or_sent
 from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.messages import ARRAYS
+from strategies.messages import ARRAYS, CONFIG
 
 # The record of a client's state that keeps them.
 LOCAL = "local-arrays"
@@ -27,33 +24,29 @@ def patterns(local_arrays: str) -> list[str]:
     return [pattern for part in local_arrays.split(",") if (pattern := part.strip())]
 
 
-def matching(names: Iterable[str], local_arrays: str) -> list[str]:
-    """Return the names that match any of the patterns."""
-    wanted = patterns(local_arrays)
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
-
-
 def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Handle a message with the client's own values of the arrays that "local-arrays" names.
 
     New values are kept once training has succeeded; if it gave NaN or infinity that was not sent,
     the old values are kept.
     """
-    received = get_record(message.content, ARRAYS, ArrayRecord)
-    names = matching(received, str(context.run_config.get("local-arrays", "")))
-    if not names:
+    if not context.run_config.get("local-arrays"):
         return call_next(message, context)
-    kept = find_record(context.state, LOCAL, ArrayRecord) or ArrayRecord()
-    message.content[ARRAYS] = array_record({**received, **kept})
+    # Not at the top: it imports torch.
+    from fedavg_app.client.client_process import client_process
+
+    config = get_record(message.content, CONFIG, ConfigRecord)
+    initial = client_process(context.node_config, context.run_config, config).local_arrays
+    received = get_record(message.content, ARRAYS, ArrayRecord)
+    kept = find_record(context.state, LOCAL, ArrayRecord)
+    message.content[ARRAYS] = array_record({**received, **(kept or initial)})
     reply = call_next(message, context)
     trained = find_record(reply.content, ARRAYS, ArrayRecord)
-    if trained is None and not kept:
+    if trained is None and kept is None:
         reply.content[UNTRAINED] = ConfigRecord({"local-arrays": False})
     if trained is not None:
-        own = array_record({name: trained[name] for name in names})
-        unchanged = array_record({name: received[name] for name in names})
-        reply.content[ARRAYS] = array_record({**trained, **unchanged})
-        sent = from_record(unchanged)
-        if all(finite_or_sent(array, sent[name]) for name, array in from_record(own).items()):
+        own = array_record({name: trained.pop(name) for name in initial})
+        first = from_record(initial)
+        if all(finite_or_sent(array, first[name]) for name, array in from_record(own).items()):
             context.state[LOCAL] = own
     return reply

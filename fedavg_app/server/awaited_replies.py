@@ -11,8 +11,8 @@ from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
 from fedavg_app.links.virtual_clock import ClientTime
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.in_flight import InFlight, MessagesInFlight
-from fedavg_app.server.message_bytes import message_bytes
 from fedavg_app.server.polling import poll_replies
+from strategies.message_bytes import message_bytes
 from strategies.reply_errors import error_reason
 
 NO_REPLY = "no reply in time"

@@ -81,11 +81,10 @@ class ClientTests:
         found = ClientScores({**means})
         for name in [name for name in (*means, *outcome.partial) if name not in self._metrics]:
             self._count(found, [name], sum(name in own.metrics for own in outcome.reports), outcome)
-        for name, metric in self._metrics.items():
+        for name, metric in self._metrics.items() if outcome.reports else ():
             self._add(found, name, metric, outcome)
         if self._untrained:
-            text = "%d clients have not trained: their tests, with the initial local arrays, are "
-            logger.info(f"{text}left out", self._untrained)
+            logger.info("left out: tests by clients that have never trained (%d)", self._untrained)
         return found
 
     def _count(

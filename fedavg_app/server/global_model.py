@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord
 
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import TrainingConfig
 from fedavg_app.errors import ConfigError
 from strategies.flower_arrays import array_record, to_record
+from strategies.local_arrays import matching
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -20,8 +22,10 @@ class GlobalModel:
 
     Attributes:
         arrays: The classes of its arrays.
-        sent: The arrays that are sent: trained arrays and buffers. Strategies know only these.
-        fixed: The arrays that are not sent, since every client has them from the task.
+        sent: The arrays that are sent: trained arrays and buffers, but for those that stay on the
+            clients. Strategies know only these.
+        fixed: The arrays that are not sent, since every client has them from the task: fixed ones,
+            and the initial values of those that stay on the clients.
         fingerprint: The fingerprint of the fixed arrays, which clients compare with their own;
             empty if there are none.
     """
@@ -32,8 +36,13 @@ class GlobalModel:
     fingerprint: str
 
     @classmethod
-    def initial(cls, task: "Task", config: TrainingConfig) -> "GlobalModel":
+    def initial(cls, task: "Task", config: TrainingConfig, local_arrays: str = "") -> "GlobalModel":
         """Return the task's model, initialised by the config's seed.
+
+        Args:
+            task: The task.
+            config: The run's settings.
+            local_arrays: The patterns of arrays that stay on the clients.
 
         Raises:
             ConfigError: The model has an array that cannot be sent.
@@ -43,7 +52,10 @@ class GlobalModel:
         try:
             model = task.initial_model(config.seed)
             arrays = ModelArrays.of(model)
-            sent, fixed = (to_record(read_arrays(model, n)) for n in (arrays.sent, arrays.fixed))
+            local = matching(arrays.sent, patterns(local_arrays))
+            names = tuple(name for name in arrays.sent if name not in local)
+            fixed = to_record(read_arrays(model, (*arrays.fixed, *local)))
+            sent = to_record(read_arrays(model, names))
             return cls(arrays, sent, fixed, fixed_fingerprint(model, arrays))
         except ValueError as error:
             raise ConfigError("task", config.task, str(error)) from error
@@ -58,4 +70,4 @@ class GlobalModel:
 
     def sent_of(self, complete: ArrayRecord) -> ArrayRecord:
         """Return those arrays of a complete model that travel."""
-        return array_record({name: complete[name] for name in self.arrays.sent})
+        return array_record({name: complete[name] for name in self.sent})

@@ -4,11 +4,12 @@ import logging
 
 from flwr.app import MessageType
 
-from fedavg_app.client.local_arrays import matching, patterns
+from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.global_model import GlobalModel
 from strategies.base_runner import Runner
+from strategies.local_arrays import matching
 
 logger = logging.getLogger("fedavg_app.local_arrays")
 
@@ -19,14 +20,13 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
     Raises:
         ConfigError: They are not, or the strategy has none that it could train.
     """
-    given, names = config.local_arrays, list(model.sent)
-    local = matching(names, given)
-    clipped = [name for name in names if name.endswith("running_mean") and name not in local]
+    given, names = config.local_arrays, model.arrays.sent
+    clipped = [name for name in model.sent if name.endswith("running_mean")]
     if strategy.clips_on_clients and clipped:
         fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
         fix += "batch normalisation, or name its arrays in local-arrays"
         raise ConfigError("strategy", config.strategy, fix)
-    released = [name for name in model.arrays.buffers if name not in local]
+    released = [name for name in model.arrays.buffers if name in model.sent]
     if strategy.counts_privacy and released:
         fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
         fix += "and noise; name them here, too, or give a network without such arrays"
@@ -34,10 +34,10 @@ def check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) 
     if not given:
         return
     for pattern in patterns(given) or [given]:
-        if not matching(names, pattern):
+        if not matching(names, [pattern]):
             fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
             raise ConfigError("local-arrays", given, fix)
-    if set(model.arrays.trained) <= set(local):
+    if not set(model.arrays.trained) & set(model.sent):
         raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
     if strategy.train_type != MessageType.TRAIN:
         fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"

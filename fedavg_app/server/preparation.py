@@ -135,7 +135,7 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """
     check_names(config)
     task = load_task(config)
-    model = GlobalModel.initial(task, config)
+    model = GlobalModel.initial(task, config, config.local_arrays)
     optimizer = client_optimizer(config, task)
     check_optimizer(optimizer, config, task)
     strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from flwr.app import MessageType
 
 import strategies
-from fedavg_app.client.local_arrays import matching
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.optimizer_choice import SGD, ClientOptimizer
@@ -83,7 +82,5 @@ def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
-    # Clients send local arrays back unchanged; a rotation would spread other changes over them.
-    uncompressed = {*model.arrays.buffers, *matching(model.sent, config.local_arrays)}
-    buffers = tuple(name for name in model.sent if name in uncompressed)
+    buffers = tuple(name for name in model.sent if name in model.arrays.buffers)
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)

@@ -163,8 +163,8 @@ class TrainingLoop:
         self, server_round: int, config: ConfigRecord
     ) -> tuple[ClientScores, dict[int, str]]:
         """Return what the clients' evaluations amount to, and the reasons for replies without."""
-        untrained_count = self.config.untrained_clients == "counted"
-        tests = ClientTests(self.metrics, leave_out_untrained=not untrained_count)
+        left_out = self.config.untrained_clients == "left-out"
+        tests = ClientTests(self.metrics, leave_out_untrained=left_out)
         cohort = self._messenger.cohort(server_round, "evaluate")
         messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
         sent = self._messenger.send(cohort, messages, server_round, "evaluate")

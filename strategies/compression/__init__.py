@@ -6,32 +6,32 @@ numbers as bits) and `hadamard` (a random rotation), for vectors described by a 
 `float16` imports torch, in its methods. Add the name of a new compressor here.
 """
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import ErrorFeedback
-from strategies.registry import Registry
+from ..registry import Registry
+from .compressor import Compressor
+from .error_feedback import ErrorFeedback
 
 COMPRESSORS = Registry[Compressor](
     Compressor,  # type: ignore[type-abstract]
     "compressor",
     {
-        "float16": "strategies.compression.float16:Float16",
-        "float32": "strategies.compression.float32:Float32",
-        "low-rank": "strategies.compression.low_rank:LowRank",
-        "quantized": "strategies.compression.quantized:Quantized",
-        "random": "strategies.compression.random_entries:RandomEntries",
-        "rotated": "strategies.compression.rotated:Rotated",
-        "sign": "strategies.compression.sign:Sign",
-        "sparse": "strategies.compression.sparse:Sparse",
-        "ternary": "strategies.compression.ternary:Ternary",
+        "float16": f"{__name__}.float16:Float16",
+        "float32": f"{__name__}.float32:Float32",
+        "low-rank": f"{__name__}.low_rank:LowRank",
+        "quantized": f"{__name__}.quantized:Quantized",
+        "random": f"{__name__}.random_entries:RandomEntries",
+        "rotated": f"{__name__}.rotated:Rotated",
+        "sign": f"{__name__}.sign:Sign",
+        "sparse": f"{__name__}.sparse:Sparse",
+        "ternary": f"{__name__}.ternary:Ternary",
     },
 )
 FEEDBACK = Registry[ErrorFeedback](
     ErrorFeedback,  # type: ignore[type-abstract]
     "error feedback",
     {
-        "momentum": "strategies.compression.error_feedback:MomentumCorrection",
-        "none": "strategies.compression.error_feedback:NoFeedback",
-        "residual": "strategies.compression.error_feedback:Residual",
+        "momentum": f"{__name__}.error_feedback:MomentumCorrection",
+        "none": f"{__name__}.error_feedback:NoFeedback",
+        "residual": f"{__name__}.error_feedback:Residual",
     },
 )
 names, build = COMPRESSORS.names, COMPRESSORS.build

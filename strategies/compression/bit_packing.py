@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Bits, DecodeError
+from .decoded_update import Bits, DecodeError
 
 WORD = 2**64 - 1
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import ConfigDict
 
-from strategies.compression.decoded_update import Update, Vector
-from strategies.compression.vector_layout import Layout
+from .decoded_update import Update, Vector
+from .vector_layout import Layout
 
 
 class Compressor(ABC):

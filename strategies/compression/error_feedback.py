@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import Update, Vector
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Decay
+from ..registry import Decay
+from .compressor import Compressor
+from .decoded_update import Update, Vector
+from .vector_layout import Layout
 
 Memory = Mapping[str, Vector]
 

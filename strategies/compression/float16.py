@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector
-from strategies.compression.vector_layout import Layout
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector
+from .vector_layout import Layout
 
 BITS, EXPONENT_BITS = 16, 8
 # The exponent of the largest magnitude as `np.frexp` has it: in [2^14, 2^15).

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from strategies.compression.vector_layout import Layout
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
+from .vector_layout import Layout
 
 BITS = 32
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.bit_packing import bits_at, join_bits
-from strategies.compression.decoded_update import Bits, DecodeError, Positions
+from .bit_packing import bits_at, join_bits
+from .decoded_update import Bits, DecodeError, Positions
 
 GOLDEN = (math.sqrt(5) + 1) / 2
 MAX_PARAMETER = 31

@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Vector
+from .decoded_update import Vector
 
 BLOCK, SMALLEST = 2**13, 2**8
 # Blocks that are rotated at a time: 1 MB, which stay in the cache.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import Bits, Positions, Vector
+from .decoded_update import Bits, Positions, Vector
 
 # All bits of a float32 but its sign.
 MAGNITUDE_BITS = np.int32(0x7FFFFFFF)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from strategies.compression.float32 import BITS
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Count
+from ..registry import Count
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
+from .float32 import BITS
+from .vector_layout import Layout
 
 Matrix = NDArray[np.float64]
 

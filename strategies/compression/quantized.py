@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.compression import golomb
-from strategies.compression.bit_packing import pack, packed_size, unpack
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Count
+from ..registry import Count
+from . import golomb
+from .bit_packing import pack, packed_size, unpack
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
+from .vector_layout import Layout
 
 Bits = Annotated[int, Field(ge=2, le=8)]
 Norm = Literal["l2", "max"]

@@ -9,8 +9,9 @@ but it takes only k random numbers.
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import (
+from ..registry import Share
+from .compressor import Compressor
+from .decoded_update import (
     DecodeError,
     Positions,
     Update,
@@ -18,9 +19,8 @@ from strategies.compression.decoded_update import (
     read_floats,
     sparse_or_dense,
 )
-from strategies.compression.float32 import BITS
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Share
+from .float32 import BITS
+from .vector_layout import Layout
 
 SEED_BYTES = 8
 # Entries that are drawn at a time, in the cache.

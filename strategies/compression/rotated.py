@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.compression.bit_packing import pack, packed_size, unpack
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from strategies.compression.hadamard import FLOAT32_MAX, Matrix, Rotation, block_sizes
-from strategies.compression.vector_layout import Layout
+from .bit_packing import pack, packed_size, unpack
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
+from .hadamard import FLOAT32_MAX, Matrix, Rotation, block_sizes
+from .vector_layout import Layout
 
 Bits = Annotated[int, Field(ge=1, le=4)]
 SEED_BYTES, SCALE_BITS = 8, 32

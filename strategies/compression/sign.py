@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from strategies.compression import golomb
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, DenseUpdate, Vector, signs_of
-from strategies.compression.vector_layout import Layout
+from . import golomb
+from .compressor import Compressor
+from .decoded_update import DecodeError, DenseUpdate, Vector, signs_of
+from .vector_layout import Layout
 
 # A positive number of float32.
 Step = Annotated[float, Field(ge=1e-45, le=3.4e38)]

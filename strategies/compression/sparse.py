@@ -9,19 +9,19 @@ import struct
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from strategies.compression import golomb
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import (
+from ..registry import Scope, Share
+from . import golomb
+from .compressor import Compressor
+from .decoded_update import (
     DecodeError,
     Update,
     Vector,
     read_floats,
     sparse_or_dense,
 )
-from strategies.compression.float32 import BITS
-from strategies.compression.largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
-from strategies.compression.vector_layout import Layout
-from strategies.registry import Scope, Share
+from .float32 import BITS
+from .largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
+from .vector_layout import Layout
 
 HEAD = struct.Struct("<BI")
 

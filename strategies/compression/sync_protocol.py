@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.compression.decoded_update import DecodeError
+from .decoded_update import DecodeError
 
 PROTOCOL = 7
 

@@ -19,9 +19,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from strategies.compression.compressor import Compressor
-from strategies.compression.decoded_update import DecodeError, SparseUpdate, Update, Vector
-from strategies.compression.vector_layout import Layout
+from .compressor import Compressor
+from .decoded_update import DecodeError, SparseUpdate, Update, Vector
+from .vector_layout import Layout
 
 LAYOUT = Layout(("weight", "bias", "empty", "scale"), ((9, 13), (13,), (0, 4), ()))
 SMALL_LAYOUTS = (

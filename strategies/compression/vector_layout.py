@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.registry import Scope
+from ..registry import Scope
 
 FLOAT32 = "float32"
 

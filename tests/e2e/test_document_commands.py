@@ -99,8 +99,7 @@ def project(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
         project = Project(tmp_path_factory.mktemp("copy"), environment)
         yield project
-        # Else `fedavg` here would keep the strategies from when README's command ran.
-        project.run("pip uninstall --yes fedavg-app-strategies")
+        project.run("pip uninstall --yes fedavg-strategies")  # which README's command installed
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,21 @@ tests/e2e/test_any_flower_app.py does the same with `flwr run`; here all is in o
 """
 
 import copy
+import logging
+import re
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import (
     LocalDpMod,
@@ -268,8 +279,8 @@ def test_mod_passes_on_messages_of_strategies_that_do_not_compress():
 
 def test_unnamed_codec_is_reported_and_works_with_the_strategys_own_mod():
     own = Compressed(uplink=f"{__name__}:Mine")
-    _, grid = run(own, client_app(compression_mod), rounds=1)
-    assert "is not built in): give the ClientApp the server's strategy itself" in grid.errors[0]
+    with pytest.raises(RuntimeError, match=r"no usable reply in any round: .*is not built in"):
+        run(own, client_app(compression_mod), rounds=1)
     _, grid = run(own, client_app(Compressed(uplink=f"{__name__}:Mine").client_mod), rounds=2)
     assert grid.errors == []
 
@@ -344,8 +355,8 @@ def test_settings_for_clipping_that_reach_a_client_are_refused():
                 message.content["config"] = ConfigRecord(settings)
                 yield message
 
-    _, grid = run(Clips(**P), client_app(compression_mod, fixedclipping_mod), rounds=1)
-    assert "'clipping_norm': what these clients send cannot be clipped" in grid.errors[0]
+    with pytest.raises(RuntimeError, match="'clipping_norm': what these clients send cannot be cl"):
+        run(Clips(**P), client_app(compression_mod, fixedclipping_mod), rounds=1)
 
 
 @pytest.mark.parametrize("make", [STC, FedAvg, QSGD, SCAFFOLD, FedNova])
@@ -540,9 +551,231 @@ def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
     np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
 
 
-def test_clients_without_the_mod_are_told_so_and_evaluate_the_servers_model(caplog):
+def test_training_of_clients_without_the_mod_ends_and_says_so(caplog):
     """They must not be sent updates that their handlers cannot read."""
-    result, grid = run(STC(**P), client_app(more=["fedavg-strategies"]), rounds=3)
+    grid = AppGrid(client_app(more=["fedavg-strategies"]))
+    reason = "does the ClientApp have the strategy's mod, such as compression_mod?"
+    with pytest.raises(RuntimeError, match=f"in any round: .*{re.escape(reason)}"):
+        run(STC(**P), grid.app, rounds=2, grid=grid)
+    with pytest.raises(RuntimeError, match=r"^no usable reply in 3 rounds in a row: "):
+        run(STC(**P), grid.app, rounds=10, grid=grid)
     assert grid.errors == []
-    assert set(result.evaluate_metrics_clientapp) == {1, 2, 3}
-    assert "does the ClientApp have the strategy's mod, such as compression_mod?" in caplog.text
+    assert reason in caplog.text
+
+
+def answering(reply, evaluated=None):
+    """Return a ClientApp whose training adds 1 to "w", and replies with ``reply(message, arrays)``.
+
+    Args:
+        reply: Returns the content of a training reply.
+        evaluated: Returns that of a reply to an evaluation.
+    """
+    app = ClientApp(mods=[compression_mod])
+
+    @app.train()
+    def train(message, context):
+        key = next(iter(message.content.array_records))
+        arrays = {name: array.numpy().copy() for name, array in message.content[key].items()}
+        arrays["w"] += np.float32(1)
+        record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
+        return Message(reply(context.node_id, record), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(evaluated(context.node_id, message.content["arrays"]), reply_to=message)
+
+    return app
+
+
+SMALL = {"w": np.zeros(4, np.float32)}
+
+
+def run_small(strategy, app, arrays=SMALL, rounds=1, **options):
+    record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
+    grid = AppGrid(app)
+    return strategy.start(grid=grid, initial_arrays=record, num_rounds=rounds, **options), grid
+
+
+def content(arrays, **metrics):
+    return RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)})
+
+
+@pytest.mark.parametrize("make", [FedAvg, TopK, FedNova], ids=["fedavg", "topk", "fednova"])
+def test_metrics_of_any_size_are_averaged_as_flower_does(make):
+    """An accuracy in percent, and values beyond 10^12; a weight of 0 counts for nothing."""
+
+    def reply(node, arrays):
+        weight, accuracy = (0, 12.5) if node == 4 else (10 * node, 90.0 + node)
+        return content(arrays, **{"num-examples": weight}, accuracy=accuracy, flops=node * 1e13)
+
+    app = answering(reply, reply)
+    config = ConfigRecord({"batch-size": 0})
+    ours, _ = run_small(make(), app, train_config=config)
+    theirs, _ = run_small(flower.FedAvg(), app, train_config=config)
+    for kind in ("train", "evaluate"):
+        mine, others = (getattr(r, f"{kind}_metrics_clientapp")[1] for r in (ours, theirs))
+        assert dict(mine) == pytest.approx(dict(others))
+        assert mine["accuracy"] > 90
+
+
+def test_replies_that_all_weigh_nothing_are_rejected():
+    app = answering(lambda _, arrays: content(arrays, **{"num-examples": 0}))
+    with pytest.raises(RuntimeError, match="num-examples is 0 in all usable replies"):
+        run_small(TopK(fraction_evaluate=0.0), app)
+
+
+def test_default_weights_are_those_of_flowers_fedavg():
+    app = ClientApp(mods=[compression_mod])
+
+    @app.train()
+    def train(message, context):
+        w = flower_array(np.full(4, float(context.node_id), np.float32))
+        metrics = {"num-examples": context.node_id}
+        return Message(content(ArrayRecord({"w": w}), **metrics), reply_to=message)
+
+    for strategy, expected in (
+        (TopK(sparsity_up=1.0, fraction_evaluate=0.0), (1 + 4 + 9 + 16) / 10),
+        (TopK(sparsity_up=1.0, fraction_evaluate=0.0, weights="uniform"), 10 / 4),
+    ):
+        result, _ = run_small(strategy, app)
+        np.testing.assert_allclose(result.arrays["w"].numpy(), np.full(4, expected))
+    assert strategies.build("topk", {}).strategy.weights == "uniform", "the paper's, in our app"
+
+
+def test_arrays_in_replies_to_evaluations_do_not_travel():
+    def evaluated(node, arrays):
+        return content(arrays, **{"num-examples": 1}, loss=float(node))
+
+    app = answering(lambda _, arrays: content(arrays, **{"num-examples": 1}), evaluated)
+    seen = []
+
+    class Recorded(AppGrid):
+        def pull_messages(self, message_ids):
+            replies = super().pull_messages(message_ids)
+            seen.extend((r.metadata.message_type, set(r.content.array_records)) for r in replies)
+            return replies
+
+    record = ArrayRecord({"w": flower_array(np.zeros(4, np.float32))})
+    result = TopK().start(grid=Recorded(app), initial_arrays=record, num_rounds=1)
+    assert result.evaluate_metrics_clientapp[1]["loss"] == 2.5
+    assert not any("arrays" in names for kind, names in seen if kind == "evaluate")
+
+
+@pytest.mark.parametrize("make", [FedAvg, TopK, SCAFFOLD], ids=["fedavg", "topk", "scaffold"])
+def test_record_of_arrays_is_the_named_one_though_there_are_others(make):
+    def reply(node, arrays):
+        other = ArrayRecord({"w": flower_array(np.full(4, 99, np.float32))})
+        metrics = MetricRecord({"num-examples": 1})
+        return RecordDict({"arrays": other, "model": arrays, "metrics": metrics})
+
+    strategy = make(arrayrecord_key="model", fraction_evaluate=0.0)
+    app = answering(reply)
+    if make is SCAFFOLD:
+        app = with_mod(app, strategy.client_mod)
+    config = ConfigRecord({"learning-rate": 0.1, "batch-size": 1})
+    arguments = {"sparsity_up": 1.0} if make is TopK else {}
+    strategy = make(arrayrecord_key="model", fraction_evaluate=0.0, **arguments)
+    result, grid = run_small(strategy, app, train_config=config)
+    assert grid.errors == []
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), np.ones(4))
+
+
+def with_mod(app, mod):
+    """Return an app that calls another inside of a mod."""
+    return lambda message, context: mod(message, context, app)
+
+
+MASKED = {"w": np.zeros((2, 4), np.float32), "mask": np.array([0, -np.inf, np.inf, 0], np.float32)}
+
+
+@pytest.mark.parametrize("name", [*CHEAP, "fedavg", "server optimiser", "fednova", "fedbuff"])
+def test_constant_infinite_entries_are_carried_as_fedavg_carries_them(name):
+    """Such as attention masks that are no integers; under every strategy of one's own app."""
+    strategy = {
+        **CHEAP, "fedavg": FedAvg(), "server optimiser": FedAvg(server_optimizer="adam"),
+        "fednova": FedNova(), "fedbuff": FedBuff(server_optimizer="sgd"),
+    }[name]  # fmt: skip
+    app = answering(
+        lambda _, arrays: content(arrays, **{"num-examples": 1}),
+        lambda *_: RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 0.0})}),
+    )
+    config = ConfigRecord({"learning-rate": 0.1, "batch-size": 1})
+    result, grid = run_small(strategy, app, MASKED, rounds=3, train_config=config)
+    assert grid.errors == []
+    assert set(result.train_metrics_clientapp) == {1, 2, 3}
+    infinite = ~np.isfinite(MASKED["mask"])
+    found = result.arrays["mask"].numpy()
+    np.testing.assert_array_equal(found[infinite], MASKED["mask"][infinite])
+    assert np.isfinite(found[~infinite]).all()
+    assert result.arrays["w"].numpy().max() > 0
+
+
+@pytest.mark.parametrize("make", [flower.FedAvg, FedAvg, TopK], ids=["flower", "fedavg", "topk"])
+def test_functions_that_aggregate_metrics_get_the_replies_config_records(make):
+    def reply(node, arrays):
+        found = content(arrays, **{"num-examples": 1})
+        found["place"] = ConfigRecord({"ward": f"ward {node}"})
+        return found
+
+    def wards(contents, key):
+        names = sorted(str(one["place"]["ward"]) for one in contents)
+        for one in contents:
+            assert set(one) - {"arrays"} == {"place", "metrics"}
+        return MetricRecord({"wards": len(set(names))})
+
+    strategy = make(train_metrics_aggr_fn=wards, evaluate_metrics_aggr_fn=wards)
+    result, _ = run_small(strategy, answering(reply, reply))
+    for metrics in (result.train_metrics_clientapp, result.evaluate_metrics_clientapp):
+        assert metrics[1] == MetricRecord({"wards": NODES})
+
+
+def test_last_line_has_the_bytes_sent_and_those_of_full_models(caplog):
+    """Counted apart, from the messages of the grid."""
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    try:
+        result, grid = run(STC(**P), client_app(compression_mod), rounds=5)
+    finally:
+        logger.removeHandler(caplog.handler)
+    model = sum(len(name) + len(array.data) for name, array in result.arrays.items())
+    full_down, full_up = 2 * 5 * NODES * model, 5 * NODES * model
+    line = next(text for text in reversed(caplog.messages) if text.strip())
+    assert line == (
+        f"Sent {grid.bytes_down:,} bytes down (full models: {full_down:,}, "
+        f"{full_down / grid.bytes_down:.3g} times as many), {grid.bytes_up:,} bytes up (full "
+        f"models: {full_up:,}, {full_up / grid.bytes_up:.3g} times as many)"
+    )
+
+
+def test_each_device_that_does_not_answer_is_named_once(caplog):
+    """The SuperLink replies in its place, as node 1."""
+
+    class Unavailable(AppGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            ids = super().push_messages(messages)
+            for message_id, message in zip(ids, messages, strict=True):
+                if message.metadata.dst_node_id in (3, 4):
+                    error = Error(3, "node unavailable")
+                    reply = Message(error, reply_to=message)
+                    reply.metadata.__dict__["_src_node_id"] = 1
+                    self.replies[message_id] = reply
+            return ids
+
+    run(FedAvg(fraction_evaluate=0.0), None, rounds=1, grid=Unavailable(client_app()))
+    assert sorted(text for text in caplog.messages if "rejected" in text) == [
+        f"round 1: reply of node {node} rejected: node unavailable" for node in (3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: STC(0.5, 0.25), "STC: .*give sparsity_up=0.5, sparsity_down=0.25"),
+        (lambda: STC(sparsity=0.1), "STC: .*'sparsity'; give sparsity_up, sparsity_down"),
+        (lambda: FedAvg(0.5), "FedAvg: .*give fraction_train=0.5"),
+    ],
+)
+def test_wrong_argument_fails_in_one_line_that_names_the_one_meant(call, reason):
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        call()

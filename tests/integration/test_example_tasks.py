@@ -13,6 +13,8 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
+from tasks.checking.all_checks import before_training
+from tasks.data.dataset import DataOptions
 from tasks.training.examples import Examples
 from tests.integration.test_resumed_runs import PowerLossError, StatefulGrid
 from tests.support.example_tasks import (
@@ -32,6 +34,13 @@ def module(tmp_path, monkeypatch):
     for name in NAMES:
         monkeypatch.delitem(sys.modules, f"{name}_task", raising=False)
     return lambda name: importlib.import_module(f"{name}_task")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_warned_of_before_a_training(name, module):
+    task = module(name).TASK
+    found = list(before_training(task, task.dataset(DataOptions()), 1))
+    assert {finding.kind for finding in found} <= {"ok", "note"}, found
 
 
 def start(folder, name, last_round=None, **changes):

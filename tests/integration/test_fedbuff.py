@@ -9,9 +9,9 @@ from fedavg_app.links.virtual_clock import make_clock
 from fedavg_app.optimizer_choice import client_optimizer
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
-from fedavg_app.server.message_bytes import message_bytes
 from fedavg_app.server.preparation import resolve
 from fedavg_app.server_app import client_config
+from strategies.message_bytes import message_bytes
 from tests.support.in_process import run_here
 from tests.support.local_grid import LocalGrid
 

@@ -1,20 +1,23 @@
 """Arrays that stay on the clients, with the real loop, strategies and ClientApp."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 import tasks
 from fedavg_app.callbacks.base import Callback
+from fedavg_app.client import client_process
 from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
 from strategies.flower_arrays import from_record, to_record
+from strategies.message_bytes import message_bytes
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid
@@ -43,7 +46,7 @@ def run(strategy, **changes):
 def test_each_client_trains_with_its_own_arrays(strategy):
     grid, result, given = run(strategy, num_server_rounds=4, fraction_train=0.4)
     assert not any(metrics.rejected for metrics in result.history)
-    names = list(result.model)
+    names = list(tasks.load(PATH).model().state_dict())
     states = {
         grid.partition(node): context.state[LOCAL]
         for node, context in grid.contexts.items()
@@ -82,23 +85,61 @@ def test_patterns_that_cannot_be_used_are_refused(changes, reason):
 
 
 @pytest.mark.usefixtures("server_identity")
-def test_local_arrays_are_kept_after_infinite_values_were_sent():
+def test_local_arrays_are_kept_after_infinite_values_were_sent(monkeypatch):
     """A mask among the arrays may be infinite from the start."""
     context = Context(1, 1, {}, RecordDict(), {"local-arrays": "head.*"})
-    sent = {"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)}
+    initial = to_record({"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)})
+    process = SimpleNamespace(local_arrays=initial)
+    monkeypatch.setattr(client_process, "client_process", lambda *_: process)
 
     def train_with(weight):
         def fit(message, _):
             arrays = {**from_record(message.content["arrays"]), "head.weight": np.full(2, weight)}
             return Message(RecordDict({"arrays": to_record(arrays)}), reply_to=message)
 
-        content = RecordDict({"arrays": to_record(sent)})
+        content = RecordDict({"arrays": to_record({"w": np.ones(1)}), "config": ConfigRecord()})
         message = Message(content, dst_node_id=1, message_type="train")
-        keep_local_arrays(message, context, fit)
+        reply = keep_local_arrays(message, context, fit)
+        assert list(reply.content["arrays"]) == ["w"]
         return context.state[LOCAL]["head.weight"].numpy().tolist()
 
     assert train_with(1.0) == [1, 1]
     assert train_with(np.nan) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "arguments"),
+    [
+        ("fedavg", ""), ("scaffold", ""), ("stc", "sparsity-up = 0.1, sparsity-down = 0.1"),
+        ("flwr.serverapp.strategy:FedAdam", ""),
+    ],
+)  # fmt: skip
+def test_local_arrays_do_not_travel(strategy, arguments):
+    """Neither in messages nor in replies; and the others take fewer bytes than all."""
+    names: dict[str, set[str]] = {"": set(), "1.*,4.*": set()}
+    sizes = dict.fromkeys(names, 0)
+    for local in names:
+
+        class Recorded(LocalGrid):
+            def push_messages(self, messages):
+                return super().push_messages(list(map(self.seen, messages)))
+
+            def pull_messages(self, message_ids):
+                return list(map(self.seen, super().pull_messages(message_ids)))
+
+            def seen(self, message, local=local):
+                sizes[local] += message_bytes(message)
+                for record in message.content.array_records.values():
+                    names[local] |= set(record)
+                return message
+
+        _, result = train(
+            grid_type=Recorded, task=PATH, local_arrays=local, strategy=strategy,
+            strategy_args=arguments, num_clients=4, fraction_train=1.0, num_server_rounds=2,
+        )  # fmt: skip
+        assert not any(metrics.rejected for metrics in result.history)
+    assert {name for name in names[""] if not name.startswith(("1.", "4."))} == names["1.*,4.*"]
+    assert sizes["1.*,4.*"] < sizes[""]
 
 
 KEYS = {
@@ -184,6 +225,17 @@ def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
     of = f"{len(trained)} of 10 clients"
     names = ("loss", "accuracy", "accuracy-mean", "accuracy-p10")
     assert last.partial == ({} if asked else {f"client_metrics.{name}": of for name in names})
+
+
+def test_round_in_which_no_tested_client_has_trained_has_no_value(tmp_path, caplog):
+    caplog.set_level("INFO")
+    keys = {"fraction_evaluate": 0.1, "fraction_train": 0.1, "seed": 2}
+    grid, _, result = run_in_folder(tmp_path, 1, **keys)
+    assert sum(LOCAL in context.state for context in grid.contexts.values()) == 1
+    assert (result.history[-1].client_metrics, result.history[-1].client_values) == ({}, {})
+    assert not result.history[-1].rejected
+    assert "tests by clients that have never trained (1)" in caplog.text
+    assert "no value over all" not in caplog.text
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ from fedavg_app.flower_internals import (
 from fedavg_app.server import round_messenger
 from fedavg_app.server.awaited_replies import AwaitedReplies
 from fedavg_app.server.cohort import CohortGrid
-from fedavg_app.server.message_bytes import message_bytes
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from fedavg_app.server.round_messenger import EXPIRY_SECONDS, RoundMessenger
+from strategies.message_bytes import message_bytes
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 

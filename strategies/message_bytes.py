@@ -1,5 +1,6 @@
 """The bytes of a message, as histories and tables count them."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flwr.app import Array, Message
@@ -13,12 +14,16 @@ def message_bytes(message: Message) -> int:
     carries nothing. (Flower's own `count_bytes` raises for an empty text or list, which a client
     may send.)
     """
-    if not message.has_content():
-        return 0
-    total = 0
-    for record in message.content.values():
-        total += sum(len(_utf8(name)) + _value_bytes(value) for name, value in record.items())
-    return total
+    return records_bytes(message.content.values()) if message.has_content() else 0
+
+
+def records_bytes(records: Iterable[Mapping[str, Any]]) -> int:
+    """Return the bytes of records, counted as in `message_bytes`."""
+    return sum(
+        len(_utf8(name)) + _value_bytes(value)
+        for record in records
+        for name, value in record.items()
+    )
 
 
 def _value_bytes(value: Any) -> int:

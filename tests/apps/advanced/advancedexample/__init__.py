@@ -1,0 +1,1 @@
+"""advancedexample: A Flower / PyTorch app whose clients keep their own head."""

@@ -1,0 +1,1 @@
+"""flowertuneexample: A Flower app that fine-tunes a language model with LoRA."""

@@ -35,9 +35,7 @@ COLUMNS = (
 SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
     "float32": ("float32", {}),
     "float16": ("float16", {}),
-    "float16, zstd": ("zstd", {}),
     "8 bits, max": ("quantized", {"bits": 8, "norm": "max"}),
-    "8 bits, max, zstd": ("zstd", {"of": {"name": "quantized", "bits": 8, "norm": "max"}}),
     "QSGD, 4 bits": ("quantized", {"bits": 4}),
     "QSGD, 2 bits": ("quantized", {"bits": 2}),
     "EDEN, 4 bits": ("rotated", {"bits": 4}),

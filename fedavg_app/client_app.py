@@ -22,7 +22,7 @@ from fedavg_app.node_config import (
     own_data,
 )
 from strategies.flower_arrays import find_record, from_record, get_record, to_record
-from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, LINK, METRICS, NUM_EXAMPLES
+from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
@@ -33,7 +33,7 @@ app = ClientApp()
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Reply with the node's partition, its link, and the fingerprint and number of own data.
+    """Reply with the node's partition, and the fingerprint and number of own data.
 
     To a query with the run's settings the reply has digests of the data and of the partition, too,
     as this process has them.
@@ -45,8 +45,6 @@ def query(message: Message, context: Context) -> Message:
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f'start this SuperNode with --node-config "{PARTITION_ID}=<number>"')
     node = ConfigRecord({PARTITION_ID: number})
-    if link := context.node_config.get(LINK):
-        node[LINK] = str(link)
     if directory := own_data(context.node_config):
         # Not at the top: it imports torch.
         from fedavg_app.client.client_process import own_dataset

@@ -51,7 +51,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # The keys of local training, for strategies whose clients train.
 LOCAL_SGD = (
     "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "optimizer-state",
-    "gradient-clip", "rate-schedule", "link-work",
+    "gradient-clip", "rate-schedule",
 )  # fmt: skip
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
@@ -232,11 +232,6 @@ class RunConfig(TrainingConfig):
     )
     local_epochs: Count = Field(1, description="E, passes over the local data a round")
     local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
-    link_work: ArgumentText = Field(
-        "",
-        description="own local work of clients with certain links, in TOML: "
-        "'4G = {local-steps = 5}'",
-    )
     optimizer_state: Literal["new", "kept"] = Field(
         "new",
         description="kept: clients keep their optimizer's state between rounds; new: it is "
@@ -342,7 +337,6 @@ class RunConfig(TrainingConfig):
             fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
         _ = self.strategy_arguments, self.partition_arguments, self.optimizer_arguments
-        _ = self.by_link
         return self
 
     @property
@@ -367,36 +361,12 @@ class RunConfig(TrainingConfig):
         return f"{clients}, C = {self.fraction_train:g}"
 
     @property
-    def by_link(self) -> dict[str, Self]:
-        """The config of clients by the name of their link, "" for links without other work."""
-        works = parse_table("link-work", self.link_work)
-        return {"": self, **{link: self._with_work(link, work) for link, work in works.items()}}
-
-    def _with_work(self, link: str, work: Any) -> Self:
-        """Return the config with a link's local work: other steps, or other epochs."""
-        keys = {"local-epochs": 1, "local-steps": 0}
-        is_work = isinstance(work, Mapping) and work and work.keys() <= keys.keys()
-        if not link or not is_work:
-            fix = f"{link!r}: name a link, and give {{local-steps = 5}} or {{local-epochs = 2}}"
-            raise ConfigError("link-work", self.link_work, fix)
-        try:
-            values = self.model_dump(by_alias=True) | {"link-work": "", **keys, **work}
-            return parse(type(self), values)
-        except ConfigError as error:
-            raise ConfigError("link-work", self.link_work, f"{link}: {error}") from None
-
-    @property
     def local_work(self) -> str:
-        """Human-readable E, or the number of local steps, by link if they differ, and B."""
-        others = [f"{link}: {own._work}" for link, own in self.by_link.items() if link]
-        work = f"{self._work} ({', '.join(others)})" if others else self._work
-        return f"{work}, {super().local_work}"
-
-    @property
-    def _work(self) -> str:
+        """Human-readable E, or the number of local steps, and B."""
         steps = self.local_steps
         plural = "" if steps == 1 else "s"
-        return f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
+        work = f"{steps} local step{plural}" if steps else f"E = {self.local_epochs}"
+        return f"{work}, {super().local_work}"
 
     def local_examples(self, size: int) -> int:
         """Return how many examples a client with ``size`` examples trains on in a round."""
@@ -456,8 +426,10 @@ def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: An unknown key, a value out of its range, or two keys that do not go together.
     """
+    # Saved configs of earlier versions have the removed key, empty if it was not used.
+    given = {key: value for key, value in values.items() if (key, value) != ("link-work", "")}
     try:
-        return kind.model_validate(dict(values), by_alias=True, by_name=False)
+        return kind.model_validate(given, by_alias=True, by_name=False)
     except ValidationError as error:
         raise config_error(error, kind) from None
 

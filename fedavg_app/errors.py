@@ -20,8 +20,16 @@ class ConfigError(ValueError):
         super().__init__(f"{key} = {value!r}: {fix}")
 
 
+# Keys of earlier versions, with what to write instead.
+REMOVED_KEYS = {
+    "link-work": "removed; give all clients the same local-steps or local-epochs",
+}
+
+
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the fix for a key of the config that does not exist: those that look alike."""
+    """Return the fix for a key of the config that does not exist: what to write instead of it."""
+    if key in REMOVED_KEYS:
+        return REMOVED_KEYS[key]
     near = ", ".join(get_close_matches(key, list(known)))
     return f"unknown key; {f'did you mean {near}?' if near else 'fedavg run --help lists all'}"
 

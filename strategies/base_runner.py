@@ -18,7 +18,7 @@ from .client_report import ClientReport
 from .metrics import partial_metrics
 from .model import Array, Model, Vector, usual_buffers
 from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
-from .rounds import NodeSettings, Round, RoundOutcome, RunSettings
+from .rounds import Round, RoundOutcome, RunSettings
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -131,7 +131,6 @@ class Runner(ABC):
         takes_late: As in `strategies.base.FederatedStrategy`.
         in_flight: The messages, by id, whose replies may still arrive, if late replies count; the
             app keeps them here so that checkpoints have them.
-        links: The links with their own compressors.
         clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
     """
@@ -140,7 +139,6 @@ class Runner(ABC):
     local_work: str = ""
     plain_sgd: bool = False
     takes_late: bool = False
-    links: frozenset[str] = frozenset()
     clips_on_clients: bool = False
     counts_privacy: bool = False
 
@@ -170,17 +168,9 @@ class Runner(ABC):
 
     @abstractmethod
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        by_node: NodeSettings | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return one training message for each node that takes part.
-
-        The caller adds the settings ``by_node`` to the messages.
-        """
+        """Return one training message for each node that takes part."""
 
     @abstractmethod
     def configure_evaluate(

@@ -32,7 +32,6 @@ class ClientMemory:
             always sent.
         version: That model's version.
         codec: The codec's text, if the server has sent it.
-        link: The link for which the pending answer was compressed.
     """
 
     last_round: int = 0
@@ -41,7 +40,6 @@ class ClientMemory:
     model: ArrayRecord | None = None
     version: Version | None = None
     codec: str = ""
-    link: str = ""
 
     @classmethod
     def read(cls, state: RecordDict) -> "ClientMemory":
@@ -61,7 +59,6 @@ class ClientMemory:
             find_record(state, MODEL, ArrayRecord),
             Version(number, fingerprint) if number >= 0 else None,
             str(entries.get("codec", "")),
-            str(entries.get("link", "")),
         )
 
     def write(self, state: RecordDict) -> None:
@@ -71,7 +68,7 @@ class ClientMemory:
             {"round": self.last_round, "number": version.number, "fingerprint": version.fingerprint}
         )
         # Flower cannot count the bytes of an empty entry.
-        further = ("codec", self.codec), ("link", self.link), ("pending", self.pending)
+        further = ("codec", self.codec), ("pending", self.pending)
         record.update({name: value for name, value in further if value})
         state[MEMORY] = record
         state.pop(VECTORS, None)

@@ -18,7 +18,6 @@ from .messages import (
     BUFFERS,
     CONFIG,
     CONFIG_KEY,
-    LINK,
     NUM_EXAMPLES,
     OWN,
     PAYLOAD,
@@ -119,7 +118,6 @@ def _received(message: Message, context: Context) -> Received:
         others=others,
         seed=settings.get("seed", 0),
         client=context.node_config.get("partition-id", context.node_id),
-        link=str(entries.get(LINK, context.node_config.get(LINK, ""))),
     )
 
 

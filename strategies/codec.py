@@ -35,8 +35,6 @@ class Codec:
         warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
         training: Distinguishes this training from others whose messages the same clients may get; 0
             if there are none.
-        links: By the name of a link, the compressor that replaces ``uplink`` for clients with this
-            link.
 
     Raises:
         ValueError: Error feedback would diverge with these compressors, or the uplink has no share
@@ -48,7 +46,6 @@ class Codec:
     feedback: ErrorFeedback = field(default_factory=Residual)
     warmup_rounds: int = 0
     training: int = 0
-    links: Mapping[str, Compressor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.feedback.check_compressor(self.uplink)
@@ -76,13 +73,9 @@ class Codec:
                 COMPRESSORS.build_part(key, _read_part(key, table[key]))
                 for key in ("uplink", "downlink")
             )
-            links = {
-                name: COMPRESSORS.build_part(name, _read_part(name, given))
-                for name, given in table.get("links", {}).items()
-            }
             feedback = FEEDBACK.build_part("feedback", _read_part("feedback", table["feedback"]))
             warmup, training = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
-            return cls(uplink, downlink, feedback, warmup, training, links)
+            return cls(uplink, downlink, feedback, warmup, training)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
@@ -92,25 +85,6 @@ class Codec:
     def of_training(self, text: str) -> "Codec":
         """Return this codec with the training of a server's text; unchanged if that is empty."""
         return replace(self, training=json.loads(text).get("training", 0)) if text else self
-
-    def on_link(self, name: str) -> "Codec":
-        """Return the codec of a client with that link, whose digest its replies name."""
-        return self._by_link.get(name, self._by_link[""])
-
-    @cached_property
-    def of_replies(self) -> Mapping[int, "Codec"]:
-        """The codecs of clients by their digest."""
-        return {codec.digest: codec for codec in self._by_link.values()}
-
-    @cached_property
-    def _by_link(self) -> Mapping[str, "Codec"]:
-        """The codecs of clients by their link, "" for links without their own compressor."""
-        if not self.links:
-            return {"": self}
-        uplinks = {"": self.uplink, **self.links}
-        return {
-            name: replace(self, uplink=compressor, links={}) for name, compressor in uplinks.items()
-        }
 
     def uplink_in(self, server_round: int) -> Compressor:
         """Return the clients' compressor for a round, the first being 1.
@@ -133,9 +107,6 @@ class Codec:
             "uplink": _described(COMPRESSORS, self.uplink),
             "warmup-rounds": self.warmup_rounds,
         }
-        if self.links:
-            described = {name: _described(COMPRESSORS, part) for name, part in self.links.items()}
-            table["links"] = described
         if self.training:
             table["training"] = self.training
         return json.dumps(table, separators=(",", ":"), sort_keys=True, default=str)

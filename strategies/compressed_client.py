@@ -80,7 +80,7 @@ def answer(
     refuse_clipping(received.settings)
 
     def reply(status: ReplyStatus, data: bytes = b"") -> bytes:
-        digest = codec.on_link(received.link).digest if codec else head.codec
+        digest = codec.digest if codec else head.codec
         return Payload(status, digest, received.number, data).encode()
 
     text = str(received.entries.get(CODEC, memory.codec))
@@ -117,8 +117,7 @@ def answer(
             trained = replace(trained, note=name)
 
     def take(vectors: Vectors, pending: bytes) -> Vectors:
-        uplink = codec.on_link(memory.link).uplink_in(memory.last_round)
-        sent = uplink.decode(pending, model.layout)
+        sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
     vectors = memory.settled(head.settled, take, refused=head.refused) or {
@@ -126,14 +125,14 @@ def answer(
     }
     to_send, vectors = codec.feedback.to_send(change, vectors)
     try:
-        uplink = codec.on_link(received.link).uplink_in(received.number)
+        uplink = codec.uplink_in(received.number)
         # Another package's rule may compute in float64.
         exact = to_send.astype(np.float32, copy=False)
         data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
     except OutOfRangeError:
         return Update(payload=reply(ReplyStatus.DIVERGED)), None
     vectors = {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
-    kept = ClientMemory(received.number, vectors, data, copy, head.version, text, received.link)
+    kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
     return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
 
 

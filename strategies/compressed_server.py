@@ -7,13 +7,11 @@ they missed, or the model (`strategies.missed_updates`).
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from . import server_optimizer as server_optimizers
@@ -24,7 +22,6 @@ from .client_memory import ClientMemory
 from .client_messages import Train
 from .codec import Codec
 from .compressed_client import CODEC, HEAD, UPDATES, answer
-from .compression.compressor import Compressor
 from .compression.decoded_update import Update as DecodedUpdate
 from .compression.decoded_update import Vector as Float32Vector
 from .compression.error_feedback import (
@@ -41,7 +38,7 @@ from .messages import Broadcast, Received, Update
 from .missed_updates import MissedUpdates
 from .model import Vector
 from .random_streams import DOWNLINK, random_stream
-from .registry import Part, Weights, make
+from .registry import Part, Weights
 from .reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
 from .reply_validation import Reply
 from .rounds import Aggregate, Round, Terms
@@ -60,9 +57,6 @@ class CompressedStrategy(FederatedStrategy):
             strategies, or "uniform", as in the STC paper and by default in this project's app.
         server_optimizer: Turns the mean update into the change of the model: "none", "sgd", "adam"
             or "yogi", or a table with arguments (`strategies.server_optimizer`).
-        links: Other arguments for clients with a certain link, as ``{"4G": {"sparsity-up":
-            0.001}}``. In a simulation a link is a class of "links", on a device its node's config
-            names it.
         max_staleness: Replies that are up to this many rounds late count, as under
             `strategies.fedbuff.FedBuff`; 0 drops late replies.
         staleness: a; a reply that is s rounds late counts with (1 + s)^-a.
@@ -79,14 +73,11 @@ class CompressedStrategy(FederatedStrategy):
     paper_weights: ClassVar[Weights] = "uniform"
 
     server_optimizer: Part = server_optimizers.NONE
-    links: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     max_staleness: NumRounds = 0
     staleness: Exponent = 0.5
 
     def __post_init__(self) -> None:
-        codec = self.make_codec()
-        links = {name: self._uplink_of(name, codec) for name in self.links}
-        self.codec = replace(codec, links=links)
+        self.codec = self.make_codec()
         self.optimizer = server_optimizers.build(self.server_optimizer)
         self.residual: Float32Vector | None = None
         self._layout: Layout | None = None
@@ -153,9 +144,9 @@ class CompressedStrategy(FederatedStrategy):
             ReplyError: The payload is not of this round, codec and layout.
         """
         payload, late = self._payload(now, reply)
-        layout, codec = now.model.layout, self.codec.of_replies[payload.codec]
+        layout = now.model.layout
         try:
-            update = codec.uplink_in(payload.server_round).decode(payload.update, layout)
+            update = self.codec.uplink_in(payload.server_round).decode(payload.update, layout)
             update.check(layout.size)
             check_range(update)
         except OutOfRangeError as error:
@@ -233,10 +224,9 @@ class CompressedStrategy(FederatedStrategy):
 
     def bits_up(self, now: Round, node: int) -> float:
         """Return the bits of an update by the formula of the client's compressor."""
-        codec, number = self.codec, now.number
-        if reply := self._replies.get(node):
-            codec, number = self.codec.of_replies[reply.codec], reply.server_round
-        bits = codec.uplink_in(number).expected_bits(now.model.layout)
+        reply = self._replies.get(node)
+        number = reply.server_round if reply else now.number
+        bits = self.codec.uplink_in(number).expected_bits(now.model.layout)
         return bits + 32.0 * now.model.buffer_size
 
     def missed_updates_bits(self, count: int, layout: Layout) -> float:
@@ -246,26 +236,6 @@ class CompressedStrategy(FederatedStrategy):
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
         self._versions.confirmed.clear()
-
-    def _uplink_of(self, link: str, codec: Codec) -> Compressor:
-        """Return the compressor for clients with a link.
-
-        Raises:
-            ValueError: The strategy does not take the arguments, or they do not affect the clients'
-                updates.
-        """
-        names = [field.name for field in fields(self) if field.init and field.name != "links"]
-        own = {name: getattr(self, name) for name in names}
-        given = {name.replace("-", "_"): value for name, value in self.links[link].items()}
-        try:
-            other = make(type(self), own | given).codec
-        except ValueError as error:
-            raise ValueError(f"links.{link}: {error}") from error
-        if str(other) == str(codec) or str(replace(other, uplink=codec.uplink)) != str(codec):
-            what = ", ".join(self.links[link]) or "nothing"
-            fix = "give only arguments that change what clients send"
-            raise ValueError(f"links.{link} has {what}: {fix}")
-        return other.uplink
 
     def _payload(self, now: Round, reply: Reply) -> tuple[Payload, int]:
         """Return a reply's payload and how many rounds late it is.
@@ -277,7 +247,7 @@ class CompressedStrategy(FederatedStrategy):
             payload = Payload.decode(reply.payload)
         except ValueError as error:  # a ReplyError is one, too
             raise ReplyError(f"undecodable update: {error}") from error
-        if payload.codec not in self.codec.of_replies:
+        if payload.codec != self.codec.digest:
             raise ReplyError(
                 "codec mismatch between client and server: give both the same strategy-args "
                 f"(here {self.codec})"

@@ -36,7 +36,7 @@ class FedNova(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return (w_k - w) / tau_k, and tau_k."""
-        steps = step_count(now.config_of(reply.node), reply.report.num_examples)
+        steps = step_count(now.config, reply.report.num_examples)
         update = difference(reply.vector, now.model.vector, float) / steps
         return update, np.array(float(steps))
 

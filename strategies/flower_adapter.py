@@ -28,7 +28,7 @@ from .model import Arrays, Model, Vector, buffer_norms, change_norm
 from .privacy import accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
-from .rounds import NodeSettings, Round, RunSettings
+from .rounds import Round, RunSettings
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
@@ -74,12 +74,7 @@ class FlowerAdapter(Runner):
         self.counts_privacy = accountant_of(inner) is not None
 
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        by_node: NodeSettings | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return the inner strategy's messages, for all nodes of the grid.
 

@@ -31,8 +31,6 @@ BUFFERS = f"{OWN}.buffers"
 # Entries of the own record: the names of the buffers, and of the records of arrays and of settings
 # unless those are "arrays" and "config".
 BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
-# The entry that names a client's link, also in its node's config.
-LINK = "link"
 # The setting by which Flower's wrappers tell clients to clip the models that they send.
 CLIPPING_NORM = "clipping_norm"
 
@@ -71,7 +69,6 @@ class Received:
         others: The message's other records, which the handler gets beside the model.
         seed: The run's seed: the setting "seed", 0 without one.
         client: The client's partition; the id of its node if it has none.
-        link: The name of its link; empty if neither the server nor its node's config names it.
     """
 
     number: int
@@ -85,7 +82,6 @@ class Received:
     others: RecordDict
     seed: object
     client: object
-    link: str = ""
 
     def take(self, name: str) -> bytes:
         """Return an entry of bytes; ValueError if there is none."""

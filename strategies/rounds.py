@@ -15,8 +15,6 @@ from .reply_errors import ReplyError, ResyncError
 
 # What a strategy reads from a reply: each is averaged over the clients.
 Terms = tuple[Term, ...]
-# Settings for single nodes, by node.
-NodeSettings = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,12 @@ class Round:
         model: The global model that clients are sent.
         config: The settings sent to all clients.
         settings: Of the run.
-        by_node: Settings of single nodes, which replace those of `config`.
     """
 
     number: int
     model: Model
     config: Mapping[str, Any]
     settings: RunSettings = field(default_factory=RunSettings)
-    by_node: NodeSettings = field(default_factory=dict)
-
-    def config_of(self, node: int) -> Mapping[str, Any]:
-        """Return the settings sent to a client."""
-        return {**self.config, **self.by_node.get(node, {})}
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class SCAFFOLD(FederatedStrategy):
         """
         assert self.variate is not None
         explained = reply.vector_of(VARIATE) + self.variate
-        length = step_length(now.config_of(reply.node), reply.report.num_examples)
+        length = step_length(now.config, reply.report.num_examples)
         return max(change_norm(reply.vector, now.model.vector), length * change_norm(explained))
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:

@@ -40,7 +40,6 @@ from .messages import (
     BUFFER_NAMES,
     CONFIG,
     CONFIG_KEY,
-    LINK,
     OWN,
     SERVER_ROUND,
     Broadcast,
@@ -50,7 +49,7 @@ from .metrics import mean_metrics
 from .model import Model, Vector, buffer_norms
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
-from .rounds import Aggregate, NodeSettings, Round, RoundOutcome, RunSettings
+from .rounds import Aggregate, Round, RoundOutcome, RunSettings
 from .server_messages import write_contents
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ class StrategyRunner(Runner):
         self.strategy = strategy
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
-        self.links = frozenset(getattr(strategy, "links", ()))
         self._local: dict[str, int] = {}  # the places of the local arrays
         self._initial = ArrayRecord()  # their initial values
         self._sent: list[Metadata] = []  # of the messages last made
@@ -96,12 +94,7 @@ class StrategyRunner(Runner):
         self._warned = set[str]()  # modules whose arrays clients seem to keep
 
     def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        by_node: NodeSettings | None = None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return one training message for each node that takes part.
 
@@ -124,7 +117,7 @@ class StrategyRunner(Runner):
             self._begin_training()
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
-        self._now = Round(server_round, model, config, settings, by_node or {})
+        self._now = Round(server_round, model, config, settings)
         nodes = self._drawn(server_round, grid, trains=True)
         return self._messages(self._now, config, nodes, strategy.train_type)
 
@@ -315,7 +308,7 @@ class StrategyRunner(Runner):
             if model.buffers:
                 common[BUFFER_NAMES] = list(model.buffers)
         strategy.begin(now)
-        sent = (self._broadcast(now, node) if has_end else Broadcast() for node in nodes)
+        sent = (strategy.broadcast(now, node) if has_end else Broadcast() for node in nodes)
         contents = write_contents(model, config, keys, sent, common)
         messages = [
             Message(content, dst_node_id=node, message_type=message_type)
@@ -356,11 +349,6 @@ class StrategyRunner(Runner):
         ):
             self._warned.add(module)
             logger.warning("round %d: %s", self.now.number, advice(str(name)))
-
-    def _broadcast(self, now: Round, node: int) -> Broadcast:
-        sent = self.strategy.broadcast(now, node)
-        link = now.by_node.get(node, {}).get(LINK)
-        return sent if link is None else replace(sent, entries={**sent.entries, LINK: link})
 
     def _step(self, aggregate: Aggregate) -> Vector | None:
         """Return the next model's vector.

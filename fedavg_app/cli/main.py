@@ -26,7 +26,7 @@ from fedavg_app.cli.runs import list_runs
 from fedavg_app.cli.show import show
 from fedavg_app.cli.sweep import sweep
 from fedavg_app.cli.training import central, resume, run
-from fedavg_app.errors import USER_ERRORS, error_place
+from fedavg_app.errors import REMOVED_KEYS, USER_ERRORS, error_place
 from fedavg_app.plugins import CALLBACKS
 
 # The exit status of a program that SIGINT ended; typer returns it, too.
@@ -139,6 +139,9 @@ def run_command_line(program: typer.Typer) -> int:
     sys.path.append(str(Path.cwd()))
     try:
         return int(program(standalone_mode=False) or 0)
+    except click.NoSuchOption as error:
+        fix = REMOVED_KEYS.get(error.option_name.removeprefix("--"), "")
+        return _failed(f"{error.option_name}: {fix}" if fix else error.format_message(), 2)
     except click.UsageError as error:
         return _failed(error.format_message(), 2)
     except USER_ERRORS as error:

@@ -33,7 +33,7 @@ GROUPS = {
         "budget", "evaluate-every", "objective", "target-accuracy", "target", "patience",
     ],
     "Local training": [
-        "local-epochs", "local-steps", "link-work", "batch-size", "learning-rate",
+        "local-epochs", "local-steps", "batch-size", "learning-rate",
         "learning-rate-decay", "rate-schedule", "momentum", "weight-decay", "optimizer",
         "optimizer-args", "optimizer-state", "gradient-clip", "precision", "device", "num-threads",
     ],

@@ -7,7 +7,7 @@ examples and from its device, so that the same seed gives the same times on any 
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
@@ -58,27 +58,15 @@ class VirtualClock:
 
     Args:
         fleet: What devices are drawn from.
-        work: The seconds that a client's local work of a round takes on the reference core, for
-            every client, by the name of a link that has other work than "", all others.
+        work: The seconds that each client's local work of a round takes on the reference core.
         seed: The run's.
     """
 
-    def __init__(self, fleet: Fleet, work: Mapping[str, Sequence[float]], seed: int) -> None:
+    def __init__(self, fleet: Fleet, work: Sequence[float], seed: int) -> None:
         self._fleet, self._work, self._seed = fleet, work, seed
-        self._num_clients = len(work[""])
+        self._num_clients = len(work)
         self._devices = Devices(fleet, self._num_clients, seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
-
-    def check_links(self, names: Iterable[str], key: str, config: RunConfig) -> None:
-        """Check that there are classes of these names, which the value of a key has.
-
-        Raises:
-            ConfigError: There is none of one.
-        """
-        known = [kind.name for kind in self._fleet.classes]
-        if unknown := sorted(set(names) - {*known}):
-            fix = f"links: {unknown[0]!r} is no class of {config.links}: {', '.join(known)}"
-            raise ConfigError(key, config.model_dump(by_alias=True)[key], fix)
 
     def client_time(
         self,
@@ -98,20 +86,15 @@ class VirtualClock:
             bytes_up: Bytes of its reply.
         """
         device = self._devices[client]
-        work = self._work.get(device.name, self._work[""])
         down = min(device.down, self._fleet.server_up / participants)
         up = min(device.up, self._fleet.server_down / participants)
         round_trip = 1e-3 * device.latency
         return ClientTime(
             download=transfer_seconds(bytes_down, down) + round_trip,
-            computing=work[client] * device.computing,
+            computing=self._work[client] * device.computing,
             upload=transfer_seconds(bytes_up, up) + round_trip,
             lost=bool(self._luck(server_round)[client] < device.loss),
         )
-
-    def link(self, client: int) -> str:
-        """Return the name of the class of a client's device."""
-        return self._devices[client].name
 
     def _draw_luck(self, server_round: int) -> NDArray[np.float64]:
         """Return a number in [0, 1) for every client in this round."""
@@ -143,9 +126,5 @@ def make_clock(
         fix = "give the virtual seconds after which a round continues: these links lose replies"
         raise ConfigError("round-timeout", config.round_timeout, fix)
 
-    def seconds(own: RunConfig) -> list[float]:
-        examples = [size if whole_data else own.local_examples(size) for size in map(int, sizes)]
-        return [seconds_per_example * count for count in examples]
-
-    work = {link: seconds(own) for link, own in config.by_link.items()}
-    return VirtualClock(fleet, work, config.seed)
+    examples = [size if whole_data else config.local_examples(size) for size in map(int, sizes)]
+    return VirtualClock(fleet, [seconds_per_example * count for count in examples], config.seed)

@@ -17,16 +17,15 @@ from fedavg_app.node_config import (
 )
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
-from strategies.messages import CONFIG, LINK
+from strategies.messages import CONFIG
 from strategies.reply_errors import error_reason
 
 
 class NodeAnswer(NamedTuple):
-    """A node's partition; if its data are its own, their fingerprint and number; its link."""
+    """A node's partition; if its data are its own, their fingerprint and number."""
 
     client: int
     own_data: tuple[str, int] | None
-    link: str
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,10 @@ class NodeQuery:
         data, rows = record.get(DATA_DIGEST), record.get(PARTITION_DIGEST)
         if isinstance(data, str) and isinstance(rows, str):
             self.compare(DataDigests(data, rows))
-        link = str(record.get(LINK, ""))
         fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
         if isinstance(fingerprint, str) and isinstance(examples, int):
-            return NodeAnswer(client, (fingerprint, examples), link)
-        return NodeAnswer(client, None, link)
+            return NodeAnswer(client, (fingerprint, examples))
+        return NodeAnswer(client, None)
 
 
 def node_query(

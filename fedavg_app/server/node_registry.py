@@ -41,7 +41,6 @@ class Node:
         client: The number in its answer, and -1 before; another node may be that client.
         reason: Why it takes no part, if so.
         own_data: If it has data of its own, their fingerprint and the number of training examples.
-        link: The link that its config names; empty if none.
     """
 
     number: int
@@ -50,7 +49,6 @@ class Node:
     client: int = -1
     reason: str = ""
     own_data: tuple[str, int] | None = None
-    link: str = ""
 
 
 class NodeRegistry(Nodes):
@@ -204,7 +202,7 @@ class NodeRegistry(Nodes):
         """
         node.query, node.client, node.own_data = "", -1, None
         try:
-            node.client, node.own_data, node.link = self._query.read(reply)
+            node.client, node.own_data = self._query.read(reply)
         except ValueError as error:
             if isinstance(error, ConfigError) and not is_network_grid(self._grid):
                 raise
@@ -237,7 +235,6 @@ class NodeRegistry(Nodes):
         self.own_data.pop(node.client, None)
         if node.own_data:
             self.own_data[node.client] = node.own_data
-        self.links[node.client] = node.link
 
     def _missing_partition(self) -> str:
         missing = [number for number in range(self.num_clients) if number not in self.by_client]

@@ -21,13 +21,11 @@ class Nodes:
     Attributes:
         own_data: For each client that has data of its own, their fingerprint and the number of
             training examples.
-        links: By client, the link that its node's config names.
     """
 
     def __init__(self, num_clients: int) -> None:
         self.num_clients = num_clients
         self.own_data: dict[int, tuple[str, int]] = {}
-        self.links: dict[int, str] = {}
 
     @property
     def clients(self) -> Sequence[int]:

@@ -117,15 +117,7 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
         raise ConfigError("task", config.task, fix)
     whole = bool(strategy.local_work)
     clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
-    if clock is not None:
-        clock.check_links(strategy.links, "strategy-args", config)
-        clock.check_links(filter(None, config.by_link), "link-work", config)
-    elif strategy.links or config.link_work:
-        logger.warning(
-            "what strategy-args or link-work say of links holds only for devices whose SuperNode's "
-            "config names one (link='4G'); for a simulation give the key links, too"
-        )
-    elif strategy.takes_late and config.over_selection:
+    if clock is None and strategy.takes_late and config.over_selection:
         logger.info(
             "which replies are late depends on the machines: give links for a virtual clock"
         )

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -19,7 +18,6 @@ from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.round_messenger import RoundMessenger
 from fedavg_app.training_plan import TrainingPlan
 from strategies.base_runner import Runner, nodes_of
-from strategies.messages import CONFIG, LINK
 from strategies.reply_errors import DivergedReplyError, ReplyError
 from strategies.rounds import RoundOutcome
 from tasks.metrics import Metric
@@ -114,13 +112,7 @@ class TrainingLoop:
         config = ConfigRecord({**self.client_config, "learning-rate": learning_rate})
 
         cohort = self._messenger.cohort(server_round, "train")
-        by_node = self._settings_by_link(cohort.get_node_ids())
-        messages = self.strategy.configure_train(server_round, self.model, config, cohort, by_node)
-        for message in messages:
-            if own := by_node.get(message.metadata.dst_node_id):
-                common = message.content.config_records[CONFIG]
-                settings = {key: value for key, value in own.items() if key != LINK}
-                message.content[CONFIG] = ConfigRecord({**common, **settings})
+        messages = self.strategy.configure_train(server_round, self.model, config, cohort)
         formula_bits_down = self.strategy.round_bits(nodes_of(messages))
         sent = self._messenger.send(cohort, messages, server_round, "train")
         outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
@@ -180,24 +172,6 @@ class TrainingLoop:
         outcome = self.strategy.finish_evaluation(server_round, replies, sent.reject)
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, sent.unanswered | reasons(outcome)
-
-    def _settings_by_link(self, nodes: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Return, by node, the settings that depend on its link.
-
-        They are its local work and, in a simulation, the link, which sets its compression; a device
-        reads the link from its node's config.
-        """
-        names_link = self.clock is not None and bool(self.strategy.links)
-        if not names_link and not self.config.link_work:
-            return {}
-        by_link, settings = self.config.by_link, dict[int, dict[str, Any]]()
-        for node, client in self.nodes.clients_of(nodes).items():
-            link = self.clock.link(client) if self.clock else self.nodes.links.get(client, "")
-            own = by_link.get(link, by_link[""])
-            settings[node] = {"local-epochs": own.local_epochs, "local-steps": own.local_steps}
-            if names_link:
-                settings[node][LINK] = link
-        return settings
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""

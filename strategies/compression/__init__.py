@@ -23,7 +23,6 @@ COMPRESSORS = Registry[Compressor](
         "sign": f"{__name__}.sign:Sign",
         "sparse": f"{__name__}.sparse:Sparse",
         "ternary": f"{__name__}.ternary:Ternary",
-        "zstd": f"{__name__}.zstandard:Zstandard",
     },
 )
 FEEDBACK = Registry[ErrorFeedback](

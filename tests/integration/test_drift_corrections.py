@@ -11,13 +11,10 @@ from fedavg_app.client.client_process import task_client
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import identify_server
-from fedavg_app.links.fleet import Devices, load_fleet
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here
-from tests.support.links import FAST_AND_SLOW
-from tests.support.local_grid import LocalGrid
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
 
@@ -90,9 +87,9 @@ def scaffold(config, data, steps, lost, global_rate):
         moves, changes = [], []
         for k in arrived:
             y = x
-            for _ in range(steps[k]):
+            for _ in range(steps):
                 y = plus(y, plus(plus(data.gradient(k, y), own[k], -1), c), -RATE)
-            new = plus(plus(own[k], c, -1), plus(x, y, -1), 1 / (steps[k] * RATE))
+            new = plus(plus(own[k], c, -1), plus(x, y, -1), 1 / (steps * RATE))
             moves.append(plus(y, x, -1))
             changes.append(plus(new, own[k], -1))
             own[k] = new
@@ -115,7 +112,7 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
         "strategy-args": f"global-learning-rate = {rate}" if rate != 1 else "",
     }  # fmt: skip
     config, model = train(tmp_path, lost, **keys)
-    expected = scaffold(config, Logistic(config), [4] * CLIENTS, lost, rate)
+    expected = scaffold(config, Logistic(config), 4, lost, rate)
     for ours, theirs in zip(model.values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
@@ -164,60 +161,6 @@ def test_fednova_is_the_papers_update(tmp_path):
         x = plus(x, move, tau)
     for ours, theirs in zip(model.values(), x, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
-
-
-def averaged(config, data, steps, *, normalised):
-    """FedAvg's mean by n_k, or FedNova's update, of full-batch gradient descent."""
-    x, sizes = data.start, [len(rows) for rows in data.rows]
-    for chosen in cohorts(config).values():
-        total = sum(sizes[k] for k in chosen)
-        tau = sum(sizes[k] / total * steps[k] for k in chosen)
-        move = [np.zeros_like(w) for w in x]
-        for k in chosen:
-            y = x
-            for _ in range(steps[k]):
-                y = plus(y, data.gradient(k, y), -RATE)
-            move = plus(
-                move, plus(y, x, -1), sizes[k] / total * (tau / steps[k] if normalised else 1)
-            )
-        x = plus(x, move)
-    return x
-
-
-class DeviceGrid(LocalGrid):
-    """Devices that name the links that a simulation's clients have."""
-
-    links = ""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        names = [device.name for device in Devices(load_fleet(self.links), CLIENTS, CONFIG["seed"])]
-        for context in self.contexts.values():
-            context.node_config["link"] = names[context.node_config["partition-id"]]
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "fednova", "scaffold"])
-def test_clients_on_a_slow_link_take_their_own_steps(strategy, tmp_path, monkeypatch):
-    """In a simulation and on devices."""
-    links = tmp_path / "links.toml"
-    links.write_text(FAST_AND_SLOW)
-    keys = {"strategy": strategy, "local-steps": 5, "link-work": "slow = {local-steps = 2}"}
-    config, model = train(tmp_path / "a", links=str(links), **keys)
-    fleet = load_fleet(str(links))
-    steps = [2 if device.name == "slow" else 5 for device in Devices(fleet, CLIENTS, config.seed)]
-    assert set(steps) == {2, 5}
-    data = Logistic(config)
-    if strategy == "scaffold":
-        expected = scaffold(config, data, steps, (), 1.0)
-    else:
-        expected = averaged(config, data, steps, normalised=strategy == "fednova")
-    for ours, theirs in zip(model.values(), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-6)
-
-    monkeypatch.setattr(DeviceGrid, "links", str(links))
-    result = run_here(config.model_copy(update={"links": ""}), grid_type=DeviceGrid)
-    for name, array in result.model.items():
-        np.testing.assert_array_equal(array.numpy(), model[name])
 
 
 def trained_by(config, client, weights, server_round):

@@ -5,12 +5,8 @@ import math
 import pytest
 
 from fedavg_app.config import parse_config
-from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import Devices, load_fleet
 from fedavg_app.links.virtual_clock import make_clock
-from strategies.compression import golomb
 from tests.support.in_process import run_here
-from tests.support.links import FAST_AND_SLOW
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
@@ -92,36 +88,3 @@ def test_slow_clients_miss_the_timeout_and_over_selection_continues_without_them
     times = [[line["virtual_seconds"].get("round", 0) for line in run] for run in (patient, chosen)]
     slowest = [*map(max, times)]
     assert slowest[1] < slowest[0]
-
-
-def test_clients_of_a_class_compress_more_and_their_class_is_drawn_from_the_seed(tmp_path):
-    links = tmp_path / "links.toml"
-    links.write_text(FAST_AND_SLOW)
-    arguments = "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"
-    keys = {"links": str(links), "strategy-args": arguments, "fraction-train": 1.0}
-    found = start(tmp_path / "runs", **keys)
-    devices = [*Devices(load_fleet(str(links)), 10, seed=1)]
-    slow = sum(device.name == "slow" for device in devices)
-    assert 0 < slow < 10
-    size = 7850  # of the model
-    bits = [size * p * (1 + golomb.position_bits(p)) for p in (0.1, 0.01)]
-    expected = (10 - slow) * bits[0] + slow * bits[1]
-    for line in read_history(found)[1:]:
-        assert line["theory_bits_up"] == pytest.approx(expected)
-        assert not line["rejected"]
-
-
-@pytest.mark.parametrize(
-    ("links", "error"),
-    [
-        ("phones", "links: 'slow' is no class of phones: Wi-Fi, 4G, 5G"),
-        ("4g", "no class of 4g: 4g"),
-    ],
-)
-def test_unknown_link_class_is_named(links, error, tmp_path):
-    for key, value in (
-        ("strategy-args", "sparsity-up = 0.1, links = {slow = {sparsity-up = 0.01}}"),
-        ("link-work", "slow = {local-steps = 1}"),
-    ):
-        with pytest.raises(ConfigError, match=f"^{key} = .*{error}"):
-            start(tmp_path, links=links, **{key: value, "round-timeout": 9.0})

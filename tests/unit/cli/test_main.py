@@ -31,6 +31,7 @@ def test_help_lists_every_key_of_the_config(command_line, command, config):
         (["run", "--gpus-per-worker=x"], "error: Invalid value for '--gpus-per-worker': 'x'"),
         (["run", "--learning-rate=1e30"], "error: learning-rate = '1e30'"),
         (["run", "--local-steps=2", "--local-epochs=5"], "error: local-epochs = 5: leave it at 1"),
+        (["run", "--link-work=a"], "error: --link-work: removed; give all clients the same local-"),
         (["run", "--callback=nowhere:Callback"], "error: callback = 'nowhere:Callback': there is"),
         (["run", "--config=/nowhere.toml"], "error: config = '/nowhere.toml': give a TOML file"),
         (["evaluate", "/nowhere"], "error: RUN = '/nowhere': give the folder of a run"),

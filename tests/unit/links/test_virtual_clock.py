@@ -19,7 +19,7 @@ SLOW = DeviceClass(up=1, down=8, latency=100, computing=3)
 
 
 def test_clients_time_is_download_computing_and_upload():
-    clock = VirtualClock(Fleet(classes=[SLOW]), work={"": [0.0, 2.0]}, seed=1)
+    clock = VirtualClock(Fleet(classes=[SLOW]), work=[0.0, 2.0], seed=1)
     time = clock.client_time(1, 1, participants=10, bytes_down=1_000_000, bytes_up=250_000)
     assert time.parts() == pytest.approx({"download": 1.1, "computing": 6.0, "upload": 2.1})
     assert time.total == pytest.approx(9.2)
@@ -28,7 +28,7 @@ def test_clients_time_is_download_computing_and_upload():
 
 def test_participants_share_the_servers_link():
     fleet = Fleet(classes=[SLOW], server_up=20, server_down=1)
-    clock = VirtualClock(fleet, work={"": [0.0]}, seed=1)
+    clock = VirtualClock(fleet, work=[0.0], seed=1)
     time = clock.client_time(1, 0, participants=5, bytes_down=1_000_000, bytes_up=25_000)
     assert time.download == pytest.approx(8 / 4 + 0.1)
     assert time.upload == pytest.approx(0.2 / 0.2 + 0.1)
@@ -58,7 +58,7 @@ def test_devices_follow_shares_and_spread():
 
 def test_share_of_replies_is_lost():
     fleet = Fleet(classes=[DeviceClass(up=1, down=1, loss=0.1)])
-    clock = VirtualClock(fleet, work={"": [0.0] * 100}, seed=1)
+    clock = VirtualClock(fleet, work=[0.0] * 100, seed=1)
     turns = product(range(1, 201), range(100))
     lost = [clock.client_time(number, client, 1, 0, 0).lost for number, client in turns]
     assert np.mean(lost) == pytest.approx(0.1, abs=0.005)
@@ -78,20 +78,6 @@ def test_computing_counts_the_examples_of_the_local_work(changes, whole_data, ex
     config = parse_config({"links": "4g", "num-clients": 1, **changes})
     clock = make_clock(config, [600], 0.01, whole_data=whole_data)
     assert clock.client_time(1, 0, 1, 0, 0).computing == pytest.approx(0.01 * examples)
-
-
-def test_work_of_a_link_takes_its_own_time():
-    config = parse_config(
-        {"links": "phones", "round-timeout": 9.0, "num-clients": 30, "local-epochs": 5,
-         "batch-size": 20, "link-work": "4G = {local-steps = 7}, Wi-Fi = {local-epochs = 2}"}
-    )  # fmt: skip
-    clock = make_clock(config, [600] * 30, 0.01, whole_data=False)
-    examples = {"4G": 7 * 20, "Wi-Fi": 2 * 600, "5G": 5 * 600}
-    devices = [*Devices(load_fleet("phones"), 30, config.seed)]
-    assert {device.name for device in devices} == {*examples}
-    for client, device in enumerate(devices):
-        expected = 0.01 * examples[device.name] * device.computing
-        assert clock.client_time(1, client, 1, 0, 0).computing == pytest.approx(expected)
 
 
 def test_links_are_read_from_a_file(tmp_path):

@@ -134,7 +134,7 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
         ("qsgd", {"bits": 9}, "bits = 9: should be less than or equal to 8"),
         ("qsgd", {"norm": "l3"}, "norm = 'l3': should be 'l2' or 'max'"),
         ("eden", {"bits": True}, "bits = True: should be a valid integer"),
-        ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, links, max-staleness"),
+        ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, max-staleness"),
         ("stc", {"fraction_train": 0.5}, "STC does not take fraction-train"),
         ("signsgd", {"step_size": -1.0}, r"step-size = -1\.0"),
         ("signsgd", {"step_size": 1e60}, r"step-size = 1e\+60"),

@@ -96,7 +96,7 @@ ALL = [
     ("random", {"sparsity": 0.1}), ("random", {"sparsity": 0.6, "unbiased": True}),
     ("quantized", {"bits": 2, "bucket": 8}), ("quantized", {"bits": 8, "norm": "max"}),
     ("quantized", {"bits": 4}), ("quantized", {"bits": 3, "bucket": 1, "norm": "max"}),
-    ("zstd", {"of": {"name": "quantized", "bits": 6}}),
+    ("quantized", {"bits": 6}),
     ("rotated", {"unbiased": False}), ("rotated", {"bits": 4, "unbiased": False}),
     ("rotated", {"bits": 1}), ("rotated", {"bits": 2}),
 ]  # fmt: skip
@@ -135,7 +135,6 @@ def test_float16_keeps_eleven_bits_of_small_and_large_updates(scale):
         ("downlink", "'quantized'"),
         ("uplink", "{name = 'random', unbiased = true}"),
         ("uplink", "'sign'"),
-        ("uplink", "{name = 'zstd', of = 'quantized'}"),
     ],
 )
 def test_error_feedback_without_a_contraction_is_refused(place, part):

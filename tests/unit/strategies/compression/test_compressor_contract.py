@@ -18,7 +18,6 @@ from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.compression.testing import LAYOUT, CompressorContract, check_update
-from strategies.compression.zstandard import Zstandard
 from tests.support.compression_reference import generator, layout_of, no_deadline, vectors_in_blocks
 
 MANY = 50_000
@@ -56,18 +55,6 @@ class TestOfSeed(Ours):
         RandomEntries(0.5), Rotated(2), Rotated(1, unbiased=False),
     )  # fmt: skip
     fixed_point, deterministic = False, False
-
-
-class TestZstandard(Ours):
-    """The formula is the other compressor's; packed bytes are fewer, or hardly more."""
-
-    compressors = (Zstandard(), Zstandard({"name": "ternary", "sparsity": 0.05}, 19))
-    at_most = True
-
-
-class TestZstandardOfSeed(Ours):
-    compressors = (Zstandard({"name": "quantized", "bits": 8, "norm": "max"}),)
-    fixed_point, deterministic, at_most = False, False, True
 
 
 TESTED = [compressor for contract in Ours.__subclasses__() for compressor in contract.compressors]

@@ -35,12 +35,6 @@ not_a_class = Float32()
         ("rotated", {"bits": True}, "bits = True"),
         ("low-rank", {"rank": 0}, "rank = 0: should be greater"),
         ("low-rank", {"iterations": -1}, "iterations = -1: should be greater"),
-        ("zstd", {"level": 0}, "level = 0: should be greater"),
-        ("zstd", {"level": 23}, "level = 23: should be less"),
-        ("zstd", {"of": 3}, "of = 3: should be a valid string"),
-        ("zstd", {"of": {"bits": 3}}, "of = .*: give a name, or"),
-        ("zstd", {"of": "terntary"}, "'terntary' is no compressor; known"),
-        ("zstd", {"of": {"name": "quantized", "bits": 1}}, "bits = 1"),
     ],
 )
 def test_compressor_that_cannot_be_built_is_named(name, arguments, reason):

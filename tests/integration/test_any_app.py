@@ -733,6 +733,7 @@ def test_last_line_has_the_bytes_sent_and_those_of_full_models(caplog):
     """Counted apart, from the messages of the grid."""
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
+    caplog.set_level(logging.INFO, "flwr")  # as Flower has it; runs of this project's app raise it
     try:
         result, grid = run(STC(**P), client_app(compression_mod), rounds=5)
     finally:

@@ -66,6 +66,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
             target.copy_(staged(array, target.device), non_blocking=True)
+            target.grad = None  # a client that was interrupted may have left one
 
 
 class Evaluator:

@@ -300,6 +300,22 @@ def test_state_that_is_not_finite_is_not_kept():
         assert memory == {}
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_gradient_that_an_interrupted_client_left_does_not_count(in_parts):
+    """A deadline ends a client anywhere, also between the backward pass and the step."""
+    task = task_of(lambda: nn.Linear(6, 3), shared_model=True, in_parts=in_parts)
+    found = []
+    for left in (False, True):
+        network = task.networks(7, CPU)
+        start = arrays_of(network())
+        if left:
+            network()(ROWS.inputs).sum().backward()
+        client = TaskClient(task, network, ROWS)
+        found.append(client.fit(start, config(1))[0] + client.gradient(start, config(1))[0])
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_large_batch_in_parts_has_the_gradient_of_the_whole(momentum, monkeypatch):
     draw = torch.Generator().manual_seed(0)

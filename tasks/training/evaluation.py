@@ -86,7 +86,7 @@ class Evaluator:
         self, task: Task, network: Callable[[], nn.Module], seed: int, client: int | None = None
     ) -> None:
         self._task, self._seed, self._client = task, seed, client
-        self._network = cache(network) if task.shared_model else network
+        self.network = cache(network) if task.shared_model else network
         self._metrics = task.test_metrics()
 
     @torch.no_grad()
@@ -101,7 +101,7 @@ class Evaluator:
         Raises:
             ValueError: A metric's state cannot be right.
         """
-        model = self._network().eval()
+        model = self.network().eval()
         with self._seeded(place, first_leaf(inputs).device):
             outputs = call_model(model, inputs)
             count = int(count_predictions(number_of(inputs), targets))
@@ -147,6 +147,6 @@ def evaluate(
     """Return the results of the model on a client's examples, batch by batch."""
     first, _ = examples.slice(0, 1)
     evaluator = Evaluator(task, network, seed, client)
-    model = network() if task.shared_model else None
+    model = evaluator.network() if task.shared_model else None
     places = examples.places(efficient_batch_size(task, model, first))
     return [evaluator.batch(start, *examples.slice(start, end)) for start, end in places]

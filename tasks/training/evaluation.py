@@ -80,6 +80,9 @@ class Evaluator:
         network: Returns a network of the task with the arrays to evaluate.
         seed: The run's seed.
         client: Whose test examples they are; None for the data set's.
+
+    Attributes:
+        network: Returns the network of a batch.
     """
 
     def __init__(

@@ -84,13 +84,13 @@ class SGDUpdate:
         """Change the weights that have a ``grad`` by it, and clear it."""
         weights = [w for w in self._weights if w.grad is not None]
         self._terms.change_grads(weights)
-        step = [w.grad for w in weights]
+        step = [w.grad.to_dense() for w in weights]  # type: ignore[union-attr]
         if self._momentum:
             buffers = [self._buffers[w] for w in weights]
             torch._foreach_mul_(buffers, self._momentum)
-            torch._foreach_add_(buffers, step)  # type: ignore[arg-type]
+            torch._foreach_add_(buffers, step)
             step = list(buffers)
-        torch._foreach_add_(weights, step, alpha=-learning_rate)  # type: ignore[arg-type]
+        torch._foreach_add_(weights, step, alpha=-learning_rate)
         for weight in weights:
             weight.grad = None
 

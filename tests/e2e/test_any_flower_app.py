@@ -114,7 +114,7 @@ def environment(tmp_path_factory):
         "pytorch",
         "sklearn",
         "advanced",
-        "flowertune",
+        pytest.param("flowertune", marks=pytest.mark.long),
         pytest.param("jax", marks=pytest.mark.long),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink
-from tests.support.strategies_alone import install
+from tests.support.installed import install
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,9 @@ def outcome(environment, app, supernodes, keys, file):
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     with local_superlink(tmp_path_factory.mktemp("flwr")) as environment:
-        environment |= {"PYTHONPATH": str(install(tmp_path_factory.mktemp("site")))}
+        environment |= {
+            "PYTHONPATH": str(install(ROOT / "strategies", tmp_path_factory.mktemp("site")))
+        }
         flwr(environment, "ls")  # starts the SuperLink, once
         yield environment
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -12,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support.documents import ROOT, blocks, commands, examples
+from tests.support.installed import install
 from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_history, read_summary
 
@@ -21,16 +21,6 @@ OTHERS = (ROOT / "docs" / "task-reference.md", ROOT / "docs" / "writing-a-compre
 MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
 
 pytestmark = pytest.mark.slow
-
-
-def install(package, target):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
-    succeed(build, cwd=package)
-    # Unpacking a pure Python wheel installs it, without pip.
-    (wheel,) = target.glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(target)
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +89,15 @@ def test_installed_program_finds_a_strategy_in_the_working_directory(tmp_path):
 SCRIPT = """
 import shutil
 import sys
-import strategies
-from strategies import compression_mod
-from strategies.stc import STC
+import fedavg_strategies
+from fedavg_strategies import compression_mod
+from fedavg_strategies.stc import STC
 
-print(strategies.__file__)
+print(fedavg_strategies.__file__)
 STC(fraction_train=0.5)
-for name in strategies.names():
-    strategies.load(name)
-found = {"fedavg_app", "ray", "tasks", "torch"} & set(sys.modules)
+for name in fedavg_strategies.names():
+    fedavg_strategies.load(name)
+found = {"fedavg_app", "ray", "strategies", "tasks", "torch"} & set(sys.modules)
 assert not found, found
 """
 
@@ -115,7 +105,7 @@ assert not found, found
 def test_strategies_are_a_package_for_an_app_with_neither_torch_nor_this_project(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(install(ROOT / "strategies", tmp_path))}
     found = succeed([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment)
-    assert found.stdout.strip() == str(tmp_path / "strategies" / "__init__.py")
+    assert found.stdout.strip() == str(tmp_path / "fedavg_strategies" / "__init__.py")
 
 
 def outputs(notebook):

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests.support.documents import ROOT, examples
+from tests.support.installed import install
 from tests.support.processes import succeed
-from tests.support.strategies_alone import install
 
 PACKAGES = ("strategies", "fedavg_strategies")
 # Trains by the pages' own strategy and compressor, as a Flower app does; prints what it sent.
@@ -50,7 +50,7 @@ print(json.dumps([zlib.crc32(model["w"].data), sent, loaded, kind().client_mod i
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """Return a folder with the distribution, and third-party modules for either name."""
-    folder = install(tmp_path_factory.mktemp("site"))
+    folder = install(ROOT / "strategies", tmp_path_factory.mktemp("site"))
     pages = {"quantise8": "writing-a-compressor", "float16_fedavg": "writing-a-strategy"}
     for name, page in pages.items():
         text = examples(ROOT / f"docs/{page}.md")[f"{name}.py"]

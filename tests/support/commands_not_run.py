@@ -20,6 +20,7 @@ NOT_RUN = {
     "It runs these tests.": [
         "make test", "make test-slow", "make test-all", "make test FLWR=1.42.0", "make lint test",
         "python -m pytest -s tests/e2e/test_any_flower_app.py",
+        "python -m pytest tests/integration/test_other_language.py",
     ],
     "It needs an account, or what was published with one.": [
         "flwr new @PUBLISHER/fedavg-app", "cd fedavg-app", "flwr login", "flwr app publish .",

@@ -1,7 +1,6 @@
 """All checks of a task, in their order."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from torch import nn
 
@@ -35,8 +34,7 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     yield from _quick_checks(task, data, model)
     if entries < MAX_ENTRIES:
         check_in_parts(task, data, seed)
-        # Not by torch's optimisers, whose first takes two seconds to import what it needs.
-        yield from check_clients(replace(task, in_parts=True), data, seed, STEPS)
+        yield from check_clients(task, data, seed, STEPS)
 
 
 def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:

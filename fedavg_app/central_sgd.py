@@ -23,7 +23,7 @@ from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import check_task, load_data
 from fedavg_app.training_plan import make_plan
-from strategies.flower_arrays import to_record
+from strategies.rounds.flower_arrays import to_record
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, read_arrays, state_of
 from tasks.training.batch_size import normalises_batches

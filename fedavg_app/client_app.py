@@ -21,8 +21,8 @@ from fedavg_app.node_config import (
     PARTITION_ID,
     own_data,
 )
-from strategies.flower_arrays import find_record, from_record, get_record, to_record
-from strategies.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
+from strategies.rounds.flower_arrays import find_record, from_record, get_record, to_record
+from strategies.rounds.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters

@@ -23,7 +23,7 @@ from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.strategy_setup import reporting_strategy_errors
 from fedavg_app.server.training_loop import TrainingLoop
-from strategies.base_runner import Runner
+from strategies.rounds.runner import Runner
 from tasks.base import Task
 from tasks.data.dataset import Dataset
 

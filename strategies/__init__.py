@@ -14,31 +14,31 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from .base import FederatedStrategy
-from .base_runner import Runner
 from .compressed_client import compression_mod
-from .flower_adapter import FlowerAdapter
-from .flower_metrics import wrapped
-from .privacy import with_accountant
 from .registry import Registry, make, parameters_of
-from .rounds import RunSettings
-from .strategy_runner import StrategyRunner
+from .rounds.flower_adapter import FlowerAdapter
+from .rounds.flower_metrics import wrapped
+from .rounds.privacy import with_accountant
+from .rounds.runner import Runner
+from .rounds.strategy_runner import StrategyRunner
+from .rounds.values import RunSettings
 
 STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
     "strategy",
     {
         "compressed": f"{__name__}.compressed:Compressed",
-        "dgc": f"{__name__}.dgc:DGC",
-        "eden": f"{__name__}.eden:EDEN",
+        "dgc": f"{__name__}.compressed:DGC",
+        "eden": f"{__name__}.compressed:EDEN",
         "fedavg": f"{__name__}.fedavg:FedAvg",
         "fedbuff": f"{__name__}.fedbuff:FedBuff",
         "fednova": f"{__name__}.fednova:FedNova",
         "fedsgd": f"{__name__}.fedsgd:FedSGD",
-        "qsgd": f"{__name__}.qsgd:QSGD",
+        "qsgd": f"{__name__}.compressed:QSGD",
         "scaffold": f"{__name__}.scaffold:SCAFFOLD",
         "signsgd": f"{__name__}.signsgd:SignSGD",
         "stc": f"{__name__}.stc:STC",
-        "topk": f"{__name__}.topk:TopK",
+        "topk": f"{__name__}.compressed:TopK",
     },
     group="fedavg_app.strategies",
 )

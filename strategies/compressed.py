@@ -1,14 +1,27 @@
-"""Strategies composed of compressors, error feedback and a server optimiser."""
+"""Strategies composed of compressors and error feedback: `compressed`, and methods with a name.
 
+`topk`, `dgc`, `qsgd` and `eden` are here; `strategies.stc` and `strategies.signsgd` have their own
+files.
+"""
+
+import math
 from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .codec import Codec
 from .compressed_server import CompressedStrategy
 from .compression import COMPRESSORS, FEEDBACK
-from .registry import Part
+from .compression.codec import Codec
+from .compression.error_feedback import MomentumCorrection, NoFeedback
+from .compression.floats import Float32
+from .compression.quantized import Bits, Norm, Quantized
+from .compression.rotated import Bits as RotatedBits
+from .compression.rotated import Rotated
+from .compression.sparse import Sparse
+from .registry import Count, Decay, Part, Scope, Share
+
+Rounds = Annotated[int, Field(ge=0)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -32,7 +45,7 @@ class Compressed(CompressedStrategy):
     uplink: Part = "sparse"
     downlink: Part = "float32"
     feedback: Part = "residual"
-    warmup_rounds: Annotated[int, Field(ge=0)] = 0
+    warmup_rounds: Rounds = 0
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
@@ -40,3 +53,108 @@ class Compressed(CompressedStrategy):
         downlink = COMPRESSORS.build_part("downlink", self.downlink)
         feedback = FEEDBACK.build_part("feedback", self.feedback)
         return Codec(uplink, downlink, feedback, self.warmup_rounds)
+
+
+@dataclass(kw_only=True, eq=False)
+class TopK(CompressedStrategy):
+    """Top-k: clients send their largest entries unchanged, with error feedback.
+
+    "Gradient dropping", one of the methods that STC is compared to. A. F. Aji, K. Heafield: Sparse
+    Communication for Distributed Gradient Descent. EMNLP 2017, arXiv 1704.05021; as in Sattler et
+    al. 2020, without momentum correction, clipping or warm-up. With the default sparsity_down = 1
+    the server sends all entries, and clients download the full model. A smaller value makes the
+    server's updates sparse, too.
+
+    Args:
+        sparsity_up: p of the clients' updates: the share of entries they send.
+        sparsity_down: p of the server's.
+        scope: Where entries are selected from: each "tensor", or the whole "model".
+
+    The others are those of `CompressedStrategy`.
+    """
+
+    sparsity_up: Share = 1 / 100
+    sparsity_down: Share = 1.0
+    scope: Scope = "tensor"
+
+    def make_codec(self) -> Codec:
+        """Return how server and clients compress."""
+        down = Float32() if self.sparsity_down == 1 else Sparse(self.sparsity_down, self.scope)
+        return Codec(Sparse(self.sparsity_up, self.scope), down)
+
+
+@dataclass(kw_only=True, eq=False)
+class DGC(CompressedStrategy):
+    """DGC: top-k with momentum in the error feedback, clipping, and a warm-up of the sparsity.
+
+    Y. Lin, S. Han, H. Mao, Y. Wang, W. J. Dally: Deep Gradient Compression: Reducing the
+    Communication Bandwidth for Distributed Training. ICLR 2018, arXiv 1712.01887. The momentum of
+    the clients' SGD should be 0. The server sends the full model.
+
+    Args:
+        sparsity_up: p of the clients' updates: the share of entries they send after the warm-up.
+        momentum: Momentum of the updates over the rounds in which a client takes part.
+        clip_norm: Updates with a larger L2 norm are scaled down to it.
+        warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
+        scope: Where entries are selected from: each "tensor", or the whole "model".
+
+    The others are those of `CompressedStrategy`.
+    """
+
+    sparsity_up: Share = 1 / 1000
+    momentum: Decay = 0.9
+    clip_norm: Annotated[float, Field(gt=0)] = math.inf
+    warmup_rounds: Rounds = 4
+    scope: Scope = "tensor"
+
+    def make_codec(self) -> Codec:
+        """Return how server and clients compress."""
+        feedback = MomentumCorrection(self.momentum, self.clip_norm)
+        return Codec(Sparse(self.sparsity_up, self.scope), Float32(), feedback, self.warmup_rounds)
+
+
+@dataclass(kw_only=True, eq=False)
+class QSGD(CompressedStrategy):
+    """QSGD: clients send every entry as a sign and one of few levels, drawn without bias.
+
+    D. Alistarh et al.: QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding.
+    NeurIPS 2017, arXiv 1610.02132. The server sends the full model. There is no error feedback: the
+    mean over clients and rounds has no error to feed back.
+
+    Args:
+        bits: Bits per entry, from 2 to 8.
+        bucket: How many entries share a norm.
+        norm: "l2", the paper's, or "max", the largest magnitude.
+
+    The others are those of `CompressedStrategy`.
+    """
+
+    bits: Bits = 4
+    bucket: Count = 512
+    norm: Norm = "l2"
+
+    def make_codec(self) -> Codec:
+        """Return how server and clients compress."""
+        return Codec(Quantized(self.bits, self.bucket, self.norm), Float32(), NoFeedback())
+
+
+@dataclass(kw_only=True, eq=False)
+class EDEN(CompressedStrategy):
+    """EDEN: clients rotate their updates at random and send one to four bits an entry.
+
+    With one bit it is DRIVE. S. Vargaftik et al.: EDEN: Communication-Efficient and Robust
+    Distributed Mean Estimation for Federated Learning. ICML 2022, arXiv 2108.08842. The server
+    sends the full model. There is no error feedback: the mean over clients and rounds has no error
+    to feed back.
+
+    Args:
+        bits: Bits per entry, from 1 (DRIVE) to 4.
+
+    The others are those of `CompressedStrategy`.
+    """
+
+    bits: RotatedBits = 1
+
+    def make_codec(self) -> Codec:
+        """Return how server and clients compress."""
+        return Codec(Rotated(self.bits), Float32(), NoFeedback())

@@ -7,158 +7,181 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from .client_memory import ClientMemory, Vectors
-from .client_messages import Train, around_handler
-from .codec import Codec
+from .compression.codec import Codec
 from .compression.error_feedback import OutOfRangeError, compress
-from .compression.float32 import Float32
+from .compression.floats import Float32
 from .compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
-from .local_arrays import (
+from .rounds.client_memory import ClientMemory, Vectors
+from .rounds.client_messages import Train, around_handler
+from .rounds.local_arrays import (
     REJECT_ABOVE,
     WARN_ABOVE,
     advice,
     taken_back,
     with_local_arrays,
 )
-from .messages import OWN, Received, Update, refuse_clipping
-from .model import Model, difference
-from .random_streams import UPLINK
+from .rounds.messages import CODEC, HEAD, OWN, UPDATES, UPLINK, Received, Update, refuse_clipping
+from .rounds.model import Model, Vector, difference
 
-# Entries of the strategies' own record: the head, the updates that the client missed, and, with the
-# model, the text of what compresses them.
-HEAD, UPDATES, CODEC = "head", "updates", "codec"
-
-# The model built last, and its version. It is the same for every client that reaches it, so clients
-# that share a process build it once, and the next model from it.
-_last_built: dict[Version, Model] = {}
+NEEDS_MODEL = ReplyStatus.NEEDS_MODEL
 
 
-def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Handle a message of any compressed strategy: the mod for ClientApps of other apps.
+class CompressedClient:
+    """The client's end, for all clients of a process.
+
+    It keeps the global model that it built last, which is the same for every client that reaches
+    its version: clients that share a process build it once, and the next model from it.
+
+    Args:
+        codec_of: Returns the codec of a text, which is empty if none was sent; None if the text is
+            required.
+    """
+
+    def __init__(self, codec_of: Callable[[str], Codec | None]) -> None:
+        self._codec_of = codec_of
+        self._built: tuple[Version, Model] | None = None
+
+    def answer(
+        self, received: Received, memory: ClientMemory, train: Train
+    ) -> tuple[Update, ClientMemory | None]:
+        """Return the client's compressed update, and the memory that it keeps.
+
+        A client that evaluates sends an empty update; in another app it keeps the resulting model.
+        If the server names the codec, the client keeps its text, and starts from scratch if it
+        changes: then another training has begun. A client that lacks the codec or the model of a
+        message asks for both.
+
+        Args:
+            received: What the server sent.
+            memory: What the client kept.
+            train: Runs the handler.
+
+        Raises:
+            ValueError: The server's message cannot be read, is not of a later round than the
+                training answered last, is of another codec, or has settings for clipping; or the
+                client keeps arrays that the server's ``local_arrays`` does not name.
+        """
+        head = Head.decode(received.take(HEAD))
+        refuse_clipping(received.settings)
+        text = str(received.entries.get(CODEC, memory.codec))
+        if text != memory.codec:
+            memory = ClientMemory(codec=text)
+        memory.check_round(received)
+        codec = self._codec_of(text)
+        if codec is None or codec.digest != head.codec:
+            if received.model is not None:
+                raise ValueError(
+                    f"codec mismatch between server and client, whose codec is {codec}: give both "
+                    "the same strategy and strategy-args"
+                )
+            own = codec.digest if codec else head.codec
+            return Update(payload=Payload(NEEDS_MODEL, own, received.number).encode()), None
+        reply = Payload(ReplyStatus.UPDATE, codec.digest, received.number)
+        model = self._current_model(codec, received, memory, head.version)
+        if model is None:
+            return Update(payload=replace(reply, status=NEEDS_MODEL).encode()), None
+        trained = train(model)
+        # Where the model is sent whole every time, no copy is kept.
+        copy = None if isinstance(codec.downlink, Float32) else model.record
+        if not received.trains:
+            # Without a text, in this project's app, evaluations are not counted: they must not
+            # spare a training any bytes that would be.
+            kept = replace(memory, model=copy, version=head.version) if text else memory
+            return Update(payload=reply.encode()), kept
+        assert trained.model is not None
+        # Kept in float32, even if the model is float64.
+        change = difference(trained.model.vector, model.vector).astype(np.float32, copy=False)
+        if text:  # in another app, whose handlers may train from other values
+            trained = _checked(trained, change)
+        try:
+            data, vectors = compressed(codec, received, memory, head, model, change)
+        except OutOfRangeError:
+            # The state stays unchanged: an update that is sent and rejected would be added to the
+            # next update again.
+            return Update(payload=replace(reply, status=ReplyStatus.DIVERGED).encode()), None
+        kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
+        return replace(trained, model=None, payload=replace(reply, update=data).encode()), kept
+
+    def _current_model(
+        self, codec: Codec, received: Received, memory: ClientMemory, version: Version
+    ) -> Model | None:
+        """Return the global model; None if the updates sent do not lead to it from this client's.
+
+        It is sent, or built from the client's copy or from the model built last, whichever lacks
+        fewer updates.
+        """
+        updates = received.take(UPDATES) if UPDATES in received.entries else b""
+        if received.model is not None or memory.model is None or memory.version is None:
+            return received.model
+        own = Model.read(memory.model, received.buffer_names)
+        starts, last = [(memory.version, own)], self._built
+        # A process may have had clients of another run, whose models have other arrays.
+        if last and (last[1].layout, last[1].order) == (own.layout, own.order):
+            starts = sorted([last, *starts], key=lambda start: -start[0].number)
+        built = (_build(codec, have, start, version, updates) for have, start in starts)
+        model = next((model for model in built if model is not None), None)
+        if model is None:
+            return None
+        if last is None or last[0] != version:
+            self._built = version, model
+        if not received.buffers:
+            return model
+        return Model(model.layout, model.vector, received.buffers, model.order)
+
+
+class CompressionMod:
+    """The mod for ClientApps of other apps: handles messages of any compressed strategy.
 
     The server's first message names the codec, and the client keeps it. Messages without the
     strategies' own record pass through.
 
         app = ClientApp(mods=[compression_mod])
     """
-    call_next = with_local_arrays(message, call_next)
-    if OWN not in message.content:
-        return call_next(message, context)
 
-    def end(
-        received: Received, memory: ClientMemory, train: Train
-    ) -> tuple[Update, ClientMemory | None]:
-        return answer(Codec.parse, received, memory, train)
+    def __init__(self) -> None:
+        self._end = CompressedClient(Codec.parse)
 
-    return around_handler(end, message, context, call_next)
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Handle a message."""
+        call_next = with_local_arrays(message, call_next)
+        if OWN not in message.content:
+            return call_next(message, context)
+        return around_handler(self._end.answer, message, context, call_next)
 
 
-def answer(
-    codec_of: Callable[[str], Codec | None], received: Received, memory: ClientMemory, train: Train
-) -> tuple[Update, ClientMemory | None]:
-    """Return the client's compressed update, and the memory that it keeps.
+compression_mod = CompressionMod()
 
-    A client that evaluates sends an empty update; in another app it keeps the resulting model. If
-    the server names the codec, the client keeps its text, and starts from scratch if it changes:
-    then another training has begun. A client that lacks the codec or the model of a message asks
-    for both. Training that diverges is reported, and the client's state stays unchanged: an update
-    that is sent and rejected would be added to the next update again.
 
-    Args:
-        codec_of: Returns the codec of a text, which is empty if none was sent; None if the text is
-            required.
-        received: What the server sent.
-        memory: What the client kept.
-        train: Runs the handler.
+def compressed(
+    codec: Codec, received: Received, memory: ClientMemory, head: Head, model: Model, change: Vector
+) -> tuple[bytes, Vectors]:
+    """Return the bytes of a change with what earlier updates left, and the vectors to keep.
 
     Raises:
-        ValueError: The server's message cannot be read, is not of a later round than the training
-            answered last, is of another codec, or has settings for clipping; or the client keeps
-            arrays that the server's ``local_arrays`` does not name.
+        OutOfRangeError: The change, or what would be sent, is not finite or too large.
     """
-    head = Head.decode(received.take(HEAD))
-    refuse_clipping(received.settings)
 
-    def reply(status: ReplyStatus, data: bytes = b"") -> bytes:
-        digest = codec.digest if codec else head.codec
-        return Payload(status, digest, received.number, data).encode()
-
-    text = str(received.entries.get(CODEC, memory.codec))
-    if text != memory.codec:
-        memory = ClientMemory(codec=text)
-    memory.check_round(received)
-    codec = codec_of(text)
-    if codec is None or codec.digest != head.codec:
-        if received.model is None:
-            return Update(payload=reply(ReplyStatus.NEEDS_MODEL)), None
-        raise ValueError(
-            f"codec mismatch between server and client, whose codec is {codec}: give both the same "
-            "strategy and strategy-args"
-        )
-    updates = received.take(UPDATES) if UPDATES in received.entries else b""
-    model = received.model or _synced(codec, received, memory, head.version, updates)
-    if model is None:
-        return Update(payload=reply(ReplyStatus.NEEDS_MODEL)), None
-    copy = None if isinstance(codec.downlink, Float32) else model.record  # sent whole every time
-    trained = train(model)
-    if not received.trains:
-        # Without a text, in this project's app, evaluations are not counted: they must not spare
-        # a training any bytes that would be.
-        kept = replace(memory, model=copy, version=head.version) if text else memory
-        return Update(payload=reply(ReplyStatus.UPDATE)), kept
-    assert trained.model is not None
-    # Kept in float32, even if the model is float64.
-    change = difference(trained.model.vector, model.vector).astype(np.float32, copy=False)
-    if text:  # in another app, whose handlers may train from other values
-        ratio, name = taken_back(trained.model, change)
-        if ratio > REJECT_ABOVE:
-            raise ValueError(advice(name))
-        if ratio > WARN_ABOVE:
-            trained = replace(trained, note=name)
-
-    def take(vectors: Vectors, pending: bytes) -> Vectors:
+    def accepted(vectors: Vectors, pending: bytes) -> Vectors:
         sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
-    vectors = memory.settled(head.settled, take, refused=head.refused) or {
+    left = memory.settled(head.settled, accepted, refused=head.refused) or {
         name: np.zeros_like(change) for name in codec.feedback.memories
     }
-    to_send, vectors = codec.feedback.to_send(change, vectors)
-    try:
-        uplink = codec.uplink_in(received.number)
-        # Another package's rule may compute in float64.
-        exact = to_send.astype(np.float32, copy=False)
-        data, _ = compress(exact, uplink, model.layout, received.random_stream(UPLINK))
-    except OutOfRangeError:
-        return Update(payload=reply(ReplyStatus.DIVERGED)), None
-    vectors = {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
-    kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
-    return replace(trained, model=None, payload=reply(ReplyStatus.UPDATE, data)), kept
+    to_send, vectors = codec.feedback.to_send(change, left)
+    uplink, rng = codec.uplink_in(received.number), received.random_stream(UPLINK)
+    # Another package's rule may compute in float64.
+    data, _ = compress(to_send.astype(np.float32, copy=False), uplink, model.layout, rng)
+    return data, {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
 
 
-def _synced(
-    codec: Codec, received: Received, memory: ClientMemory, version: Version, updates: bytes
-) -> Model | None:
-    """Return the global model; None if the updates sent do not lead to it from this client's."""
-    if memory.model is None or memory.version is None:
-        return None
-    own = Model.read(memory.model, received.buffer_names)
-    # A process may have had clients of another run, whose models have other arrays.
-    starts = [
-        (have, start)
-        for have, start in _last_built.items()
-        if (start.layout, start.order) == (own.layout, own.order)
-    ]
-    starts.append((memory.version, own))
-    starts.sort(key=lambda start: -start[0].number)  # the fewest updates first
-    built = (_build(codec, have, start, version, updates) for have, start in starts)
-    model = next((model for model in built if model is not None), None)
-    if model is not None and version not in _last_built:
-        _last_built.clear()
-        _last_built[version] = model
-    if model is None or not received.buffers:
-        return model
-    return Model(model.layout, model.vector, received.buffers, model.order)
+def _checked(trained: Update, change: Vector) -> Update:
+    """Return the update, with a note if a client seems to keep an array; ValueError if it does."""
+    assert trained.model is not None
+    ratio, name = taken_back(trained.model, change)
+    if ratio > REJECT_ABOVE:
+        raise ValueError(advice(name))
+    return replace(trained, note=name) if ratio > WARN_ABOVE else trained
 
 
 def _build(

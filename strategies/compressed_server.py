@@ -2,7 +2,7 @@
 
 Clients send compressed updates. The server turns those of a round into one update of the global
 model, which changes by exactly what clients are sent: the update, compressed. They get those that
-they missed, or the model (`strategies.missed_updates`).
+they missed, or the model (`strategies.compression.missed_updates`).
 """
 
 import secrets
@@ -15,13 +15,22 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
 from . import server_optimizer as server_optimizers
-from .aggregation import Term
-from .base import FederatedStrategy
-from .base_runner import SMALLER_RATES
-from .client_memory import ClientMemory
-from .client_messages import Train
-from .codec import Codec
-from .compressed_client import CODEC, HEAD, UPDATES, answer
+from .base import (
+    Aggregate,
+    Broadcast,
+    ClientMemory,
+    FederatedStrategy,
+    Received,
+    Reply,
+    ReplyError,
+    Round,
+    Terms,
+    Train,
+    Update,
+    Vector,
+)
+from .compressed_client import CompressedClient
+from .compression.codec import Codec
 from .compression.decoded_update import Update as DecodedUpdate
 from .compression.decoded_update import Vector as Float32Vector
 from .compression.error_feedback import (
@@ -31,18 +40,16 @@ from .compression.error_feedback import (
     check_range,
     compress,
 )
-from .compression.float32 import Float32
+from .compression.floats import Float32
+from .compression.missed_updates import MissedUpdates
 from .compression.sync_protocol import Head, Payload, ReplyStatus
 from .compression.vector_layout import Layout
-from .messages import Broadcast, Received, Update
-from .missed_updates import MissedUpdates
-from .model import Vector
-from .random_streams import DOWNLINK, random_stream
+from .fedbuff import Exponent, NumRounds, rounds_late, staleness_weight
 from .registry import Part, Weights
-from .reply_errors import DivergedReplyError, NormError, ReplyError, ResyncError
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
-from .staleness import Exponent, NumRounds, rounds_late, staleness_weight
+from .rounds.aggregation import Term
+from .rounds.messages import CODEC, DOWNLINK, HEAD, UPDATES, random_stream
+from .rounds.reply_errors import DivergedReplyError, NormError, ResyncError
+from .rounds.runner import SMALLER_RATES
 
 
 @dataclass(kw_only=True, eq=False)
@@ -78,6 +85,7 @@ class CompressedStrategy(FederatedStrategy):
 
     def __post_init__(self) -> None:
         self.codec = self.make_codec()
+        self._clients = CompressedClient(self._codec_of)
         self.optimizer = server_optimizers.build(self.server_optimizer)
         self.residual: Float32Vector | None = None
         self._layout: Layout | None = None
@@ -133,7 +141,7 @@ class CompressedStrategy(FederatedStrategy):
         self, received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory | None]:
         """Keep the client's copy of the model in step, and send its compressed update."""
-        return answer(self.codec.of_training, received, memory, train)
+        return self._clients.answer(received, memory, train)
 
     def read(self, now: Round, reply: Reply) -> tuple[Term]:
         """Return the decoded update, all of whose values are in range.
@@ -182,13 +190,13 @@ class CompressedStrategy(FederatedStrategy):
             data, sent = compress(update, self.codec.downlink, now.model.layout, rng)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
+        dense = sent.to_dense()
+        if not isinstance(self.codec.feedback, NoFeedback):
+            self.residual = np.subtract(update, dense, out=update)  # what was left
+        vector = now.model.layout.rounded(now.model.vector + dense)
         answered = {node: self._replies[node].server_round for node in aggregate.nodes}
         self._versions.confirm(answered)
         self._settled |= {node: (number, False) for node, number in answered.items()}
-        dense = sent.to_dense()
-        if not isinstance(self.codec.feedback, NoFeedback):
-            self.residual = np.subtract(update, dense, out=update)
-        vector = now.model.layout.rounded(now.model.vector + dense)
         self._versions.append(now.number, data, vector)
         return vector
 
@@ -236,6 +244,10 @@ class CompressedStrategy(FederatedStrategy):
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
         self._versions.confirmed.clear()
+
+    def _codec_of(self, text: str) -> Codec:
+        """Return the codec, with the training of a server's text."""
+        return self.codec.of_training(text)
 
     def _payload(self, now: Round, reply: Reply) -> tuple[Payload, int]:
         """Return a reply's payload and how many rounds late it is.

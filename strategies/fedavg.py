@@ -1,17 +1,21 @@
 """Federated averaging.
 
 H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communication-Efficient Learning
-of Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629v4, Algorithm 1.
+of Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629v4, Algorithm 1:
+
+    server, in every round t
+        m   <- max(C K, 1),  S_t <- m random clients        the app's cohort
+        for each client k in S_t: w_k <- ClientUpdate(k, w)
+        m_t <- sum_k n_k,    w <- sum_k (n_k / m_t) w_k     `FedAvg.read` and `FedAvg.step`
+    ClientUpdate(k, w), on client k                         the task's training
+        for each of E epochs, for each batch b of B examples: w <- w - eta grad l(w; b)
 """
 
 from pydantic.dataclasses import dataclass
 
 from . import server_optimizer as server_optimizers
-from .base import FederatedStrategy
-from .model import Vector, difference
+from .base import Aggregate, FederatedStrategy, Reply, Round, Terms, Vector, difference
 from .registry import Part
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
 
 
 @dataclass(kw_only=True, eq=False)

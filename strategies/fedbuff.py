@@ -4,16 +4,17 @@ J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: Feder
 Buffered Asynchronous Aggregation. AISTATS 2022, arXiv 2106.06639, Algorithm 1.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from .base import Aggregate, Reply, ReplyError, Round, Terms, Vector, change_norm, difference
 from .fedavg import FedAvg
-from .model import Vector, change_norm, difference
 from .registry import Count, Weights
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
-from .staleness import Exponent, rounds_late, staleness_weight
+
+Exponent = Annotated[float, Field(ge=0, le=10)]
+NumRounds = Annotated[int, Field(ge=0, le=10_000)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,3 +82,20 @@ class FedBuff(FedAvg):
         number = now.number if reply.server_round is None else reply.server_round
         rounds_late(number, now.number, self.max_staleness)
         return number
+
+
+def rounds_late(answered: int, now: int, max_staleness: int) -> int:
+    """Return how many rounds late a reply is, by the round that it answers.
+
+    Raises:
+        ReplyError: It is later than ``max_staleness`` rounds, or answers a round to come.
+    """
+    if not max(now - max_staleness, 1) <= answered <= now:
+        late = f"max-staleness is {max_staleness}"
+        raise ReplyError(f"it answers round {answered}, and this is round {now}; {late}")
+    return now - answered
+
+
+def staleness_weight(late: int, exponent: float) -> float:
+    """Return (1 + s)^-a of a reply that is s rounds late."""
+    return float((1.0 + late) ** -exponent)

@@ -4,16 +4,13 @@ J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: Tackling the Objective Inconsis
 Heterogeneous Federated Optimization. NeurIPS 2020, arXiv 2007.07481, section 4.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from .base import FederatedStrategy
-from .model import Vector, change_norm, difference
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
-from .step_count import step_count
+from .base import Aggregate, FederatedStrategy, Reply, Round, Terms, Vector, change_norm, difference
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,3 +45,16 @@ class FedNova(FederatedStrategy):
         """Return w + tau times the mean normalised update."""
         mean, tau = aggregate.means
         return now.model.vector + float(tau) * mean
+
+
+def step_count(config: Mapping[str, Any], num_examples: float) -> int:
+    """Return the steps of a client with this many examples.
+
+    Args:
+        config: The message's "local-steps", or "local-epochs" and "batch-size" (0 for one batch).
+        num_examples: n_k.
+    """
+    if config.get("local-steps"):
+        return int(config["local-steps"])
+    size = int(config.get("batch-size", 0)) or num_examples or 1
+    return int(config.get("local-epochs", 1)) * max(int(-(-num_examples // size)), 1)

@@ -6,10 +6,8 @@ data held by these clients": B = infinity and E = 1 at any C; C = 1 is full-batc
 
 from typing import ClassVar
 
+from .base import Aggregate, Reply, Round, Terms, Vector, change_norm
 from .fedavg import FedAvg
-from .model import Vector, change_norm
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
 
 
 class FedSGD(FedAvg):

@@ -12,15 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from .base import FederatedStrategy
-from .client_memory import ClientMemory, Vectors
-from .client_messages import Train
-from .messages import GRADIENT_OFFSET, Broadcast, Received, Update
-from .model import Vector, change_norm, difference
+from .base import (
+    Aggregate,
+    Broadcast,
+    ClientMemory,
+    FederatedStrategy,
+    Received,
+    Reply,
+    Round,
+    Terms,
+    Train,
+    Update,
+    Vector,
+    Vectors,
+    change_norm,
+    difference,
+)
+from .fednova import step_count
 from .registry import Positive, Weights
-from .reply_validation import Reply
-from .rounds import Aggregate, Round, Terms
-from .step_count import step_count
+from .rounds.messages import GRADIENT_OFFSET
 
 # The server's control variate in a message, and the change of the client's in a reply; the entry
 # that names the client's last accepted round.

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from .aggregation import Term
-from .codec import Codec
+from .base import Reply, Round
 from .compressed_server import CompressedStrategy
+from .compression.codec import Codec
 from .compression.decoded_update import DenseUpdate, Update, Vector
 from .compression.error_feedback import NoFeedback
 from .compression.sign import Sign, Step
 from .compression.vector_layout import Layout
 from .registry import Weights
-from .reply_validation import Reply
-from .rounds import Round
+from .rounds.aggregation import Term
 from .server_optimizer import NONE
 
 

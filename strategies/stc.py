@@ -1,13 +1,30 @@
-"""Sparse ternary compression.
+"""Sparse ternary compression (STC).
 
 F. Sattler, S. Wiedemann, K.-R. Müller, W. Samek: Robust and Communication-Efficient Federated
-Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithms 1 to 4.
+Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithm 2, with the place of
+each line. In every round a client i that takes part, whose residual R_i is zero at first, does
+
+    W     <- W + dW~                   the updates it missed       `CompressedClient.answer`
+    dW_i  <- R_i + SGD(W, D_i, b) - W  update plus residual        `Residual.to_send`
+    dW~_i <- STC(dW_i, p_up)           ternary of the largest      `Ternary.encode`
+    R_i   <- dW_i - dW~_i              what was left               `Residual.accepted`
+
+and sends dW~_i. Then the server does, in `CompressedStrategy.step`,
+
+    dW    <- R + mean_i dW~_i          update plus residual
+    dW~   <- STC(dW, p_down)           ternary of the largest      `Ternary.encode`
+    R     <- dW - dW~                  what was left
+    W     <- W + dW~
+
+STC itself is the paper's Algorithm 1, in `compression/ternary.py`; positions are sent by Algorithms
+3 and 4, in `compression/golomb.py`. A client's R_i changes once the server has used its reply.
 """
 
 from pydantic.dataclasses import dataclass
 
-from .codec import Codec
 from .compressed_server import CompressedStrategy
+from .compression.codec import Codec
+from .compression.error_feedback import Residual
 from .compression.ternary import Ternary
 from .registry import Scope, Share
 
@@ -33,6 +50,6 @@ class STC(CompressedStrategy):
     scope: Scope = "tensor"
 
     def make_codec(self) -> Codec:
-        """Return how server and clients compress."""
+        """Return STC with p_up for the clients and p_down for the server, and their residuals."""
         up, down = (Ternary(p, self.scope) for p in (self.sparsity_up, self.sparsity_down))
-        return Codec(up, down)
+        return Codec(uplink=up, downlink=down, feedback=Residual())

@@ -10,7 +10,7 @@ from fedavg_app.callbacks.best_model import BestModel
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
 from fedavg_app.results.history import RoundMetrics
-from strategies.base_runner import Runner
+from strategies.rounds.runner import Runner
 
 
 class Checkpoints(Callback):

@@ -15,7 +15,7 @@ from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.run_files import summarize
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics, TrainingResult
-from strategies.reply_errors import shorten
+from strategies.rounds.reply_errors import shorten
 
 # The common name of all trainings: MLflow's experiment, the project of Weights & Biases.
 PROJECT = "fedavg-app"

@@ -77,7 +77,7 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     from fedavg_app.server.cohort import CohortGrid
     from fedavg_app.server.preparation import resolve
     from fedavg_app.server_app import client_config
-    from strategies.message_bytes import message_bytes
+    from strategies.rounds.flower_arrays import message_bytes
 
     identify_server(1)
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"

@@ -19,8 +19,8 @@ from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.partitioning.partitions import DataDigests, partition
-from strategies.flower_arrays import to_record
-from strategies.local_arrays import matching
+from strategies.rounds.flower_arrays import to_record
+from strategies.rounds.local_arrays import matching
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint, read_arrays
 from tasks.training.examples import Examples

@@ -9,9 +9,9 @@ and the server's model keeps the initial values.
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from strategies.aggregation import finite_or_sent
-from strategies.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.messages import ARRAYS, CONFIG
+from strategies.rounds.aggregation import finite_or_sent
+from strategies.rounds.flower_arrays import array_record, find_record, from_record, get_record
+from strategies.rounds.messages import ARRAYS, CONFIG
 
 # The record of a client's state that keeps them.
 LOCAL = "local-arrays"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import ArrayRecord
 
-from strategies.flower_arrays import from_record, to_record
+from strategies.rounds.flower_arrays import from_record, to_record
 from tasks.metrics import Metric, State
 from tasks.training.evaluation import BatchResult
 

@@ -23,7 +23,7 @@ from fedavg_app.config import parse_arguments
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
-from strategies.reply_errors import choose_place, printable, shorten
+from strategies.rounds.reply_errors import choose_place, printable, shorten
 
 # Characters of an error's text that go to the server, which keeps fewer. A SuperLink refuses long
 # ones, and half a surrogate pair, as in the name of a file, cannot be sent.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, Context
 
-from strategies.flower_arrays import find_record, from_record, to_record
+from strategies.rounds.flower_arrays import find_record, from_record, to_record
 
 if TYPE_CHECKING:
     from tasks.training.local_training import Config, TaskClient

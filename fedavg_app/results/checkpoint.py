@@ -23,7 +23,7 @@ from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.history import RoundMetrics, read_history
 from fedavg_app.results.model_file import reporting_write_errors
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE
-from strategies.base_runner import Runner
+from strategies.rounds.runner import Runner
 from tasks.data.atomic_file import flush, replacing
 
 CHECKPOINT_FILE = "checkpoint"

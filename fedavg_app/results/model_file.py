@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedavg_app.errors import RunError
-from strategies.flower_arrays import from_record, to_record
+from strategies.rounds.flower_arrays import from_record, to_record
 from tasks.data.atomic_file import replacing
 
 

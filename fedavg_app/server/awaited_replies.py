@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 
@@ -10,10 +11,9 @@ from flwr.app import Message
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
 from fedavg_app.links.virtual_clock import ClientTime
 from fedavg_app.server.cohort import CohortGrid
-from fedavg_app.server.in_flight import InFlight, MessagesInFlight
 from fedavg_app.server.polling import poll_replies
-from strategies.message_bytes import message_bytes
-from strategies.reply_errors import error_reason
+from strategies.rounds.flower_arrays import message_bytes
+from strategies.rounds.reply_errors import error_reason
 
 NO_REPLY = "no reply in time"
 GONE = "its reply was refused, or its SuperNode unregistered; the SuperLink's log says why"
@@ -24,8 +24,71 @@ Arrival = tuple[float, int, ClientTime, Message]
 ClientTimeOf = Callable[[int, int, int, int], ClientTime]
 
 
+@dataclass(frozen=True)
+class InFlight:
+    """A message that its client still works on when a round ends, where late replies count.
+
+    Attributes:
+        node: The node that works on it.
+        expiry: When it expires, in seconds of the epoch.
+        reply: On the virtual clock, the reply that is on its way.
+        seconds: On the virtual clock, when the reply arrives, from the end of the round.
+        time: On the virtual clock, how long the client's part takes.
+    """
+
+    node: int
+    expiry: float
+    reply: Message | None = None
+    seconds: float = 0.0
+    time: ClientTime | None = None
+
+
+MessagesInFlight = dict[str, InFlight]  # by the message's id
+
+
+@dataclass
+class Traffic:
+    """What the messages of a round cost, and which were not answered.
+
+    Attributes:
+        num_messages: How many messages there are.
+        num_sent: How many of them were sent.
+        bytes_down: The bytes of these.
+        bytes_up: The bytes of the replies.
+        largest_down: The bytes of the largest message.
+        largest_up: The bytes of the largest reply.
+        unanswered: The reason, by node, for each message that its node did not answer, except
+            messages whose reply was no longer needed.
+        virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
+            "download", "computing" and "upload"; empty without a virtual clock.
+    """
+
+    num_messages: int = 0
+    num_sent: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    largest_down: int = 0
+    largest_up: int = 0
+    unanswered: dict[int, str] = field(default_factory=dict)
+    virtual_seconds: dict[str, float] = field(default_factory=dict)
+
+    def __add__(self, later: "Traffic") -> "Traffic":
+        """Return what two exchanges cost together; the number of messages is the later one's."""
+        before = self.virtual_seconds
+        return Traffic(
+            later.num_messages,
+            later.num_sent,
+            self.bytes_down + later.bytes_down,
+            self.bytes_up + later.bytes_up,
+            max(self.largest_down, later.largest_down),
+            max(self.largest_up, later.largest_up),
+            self.unanswered | later.unanswered,
+            {name: before.get(name, 0.0) + time for name, time in later.virtual_seconds.items()},
+        )
+
+
 class AwaitedReplies:
-    """The replies to a round's messages, on their way.
+    """The replies to the messages of an exchange, on their way.
 
     Args:
         cohort: The grid, with the nodes in the clients' order.
@@ -40,15 +103,7 @@ class AwaitedReplies:
             once this round has ended; None where late replies do not count.
 
     Attributes:
-        num_sent: How many messages were sent.
-        bytes_down: The bytes of these.
-        bytes_up: The bytes of the replies yielded so far.
-        largest_down: The bytes of the largest message.
-        largest_up: The bytes of the largest of these replies.
-        unanswered: The reason, by node, for each message that its node did not answer, except
-            messages whose reply was no longer needed.
-        virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
-            "download", "computing" and "upload"; empty without a virtual clock.
+        traffic: What the messages and their replies cost.
     """
 
     def __init__(
@@ -62,68 +117,65 @@ class AwaitedReplies:
         time_of: ClientTimeOf | None = None,
         in_flight: MessagesInFlight | None = None,
     ) -> None:
-        self._in_flight = in_flight
-        self._on_their_way: list[Arrival] = []
+        self._cohort, self._in_flight = cohort, in_flight
         self._timeout, self._enough, self._late, self._time_of = timeout, enough, late, time_of
-        self._cohort = cohort
         self._order = {node: number for number, node in enumerate(cohort.get_node_ids())}
-        self._rejected: set[int] = set()
-        self.unanswered: dict[int, str] = {}
-        self.virtual_seconds: dict[str, float] = {}
+        self._on_their_way: list[Arrival] = []
         self._nodes: dict[str, int] = {}
         self._bytes_down: dict[str, int] = {}
         self._expiry: dict[str, float] = {}
-        self._usable = 0  # replies yielded and not rejected
-        self.num_sent = self.bytes_down = self.bytes_up = 0
-        self.largest_down = self.largest_up = 0
+        self.traffic = traffic = Traffic(len(messages))
         for message, message_id in zip(messages, message_ids, strict=True):
             node = message.metadata.dst_node_id
             if message_id is None:
-                self.unanswered[node] = "the message could not be sent"
+                traffic.unanswered[node] = "the message could not be sent"
                 continue
             self._nodes[message_id] = node
             self._expiry[message_id] = message.metadata.created_at + message.metadata.ttl
-            self.num_sent += 1
-            self._bytes_down[message_id] = size = message_bytes(message)
-            self.bytes_down += size
-            self.largest_down = max(self.largest_down, size)
+            self._bytes_down[message_id] = message_bytes(message)
+        sizes = self._bytes_down.values()
+        traffic.num_sent, traffic.bytes_down = len(sizes), sum(sizes)
+        traffic.largest_down = max(sizes, default=0)
         for message_id, sent in (in_flight or {}).items():
             self._nodes[message_id], self._expiry[message_id] = sent.node, sent.expiry
 
-    def replies(self) -> Iterator[Message]:
-        """Wait for the replies and yield those that come in time, in the clients' order.
+    def collect(self, take: Callable[[Message], bool]) -> Traffic:
+        """Wait for the replies, and take those that come in time, in the clients' order.
 
-        Replies arrive in any order, and sums of floats depend on it. Each is yielded as soon as
-        those before it have come, so that the caller decodes and adds while others still train.
-        Where fewer than all are enough, the replies that have come are yielded once they could be
-        enough, and others are waited for in place of rejected ones.
+        Replies arrive in any order, and sums of floats depend on it. Each is taken as soon as those
+        before it have come, so that it is decoded and added while others still train. Where fewer
+        than all are enough, the replies that have come are taken once they could be enough, and
+        others are waited for in place of rejected ones.
+
+        Args:
+            take: Uses a reply; returns whether it is usable.
         """
-        order = self._order
+        order, usable = self._order, 0
         pending = sorted(self._nodes, key=lambda key: order.get(self._nodes[key], len(order)))
         arrived: dict[str, Message] = {}
         for replies in self._arrivals():
             arrived |= {reply.metadata.reply_to_message_id: reply for reply in replies}
             replies.clear()  # so that a model is freed once it has been added up
             while pending and pending[0] in arrived:
-                message_id = pending.pop(0)
-                yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
+                usable += self._is_usable(arrived.pop(pending.pop(0)), take)
             without_error = sum(not reply.has_error() for reply in arrived.values())
-            if self._usable + without_error >= self._enough:
-                yield from self._accept_all(arrived, pending)
-                if self._usable >= self._enough:
+            if usable + without_error >= self._enough:
+                usable += self._take_all(arrived, pending, take)
+                if usable >= self._enough:
                     break
-        yield from self._accept_all(arrived, pending)
+        usable += self._take_all(arrived, pending, take)
         if self._in_flight is not None:
             pending = self._keep(self._in_flight, pending)
         for message_id in pending:
             if self._time_of is None:
                 self._late[message_id] = self._expiry[message_id]
-            if self._usable < self._enough:
-                self.unanswered[self._nodes[message_id]] = NO_REPLY
+            if usable < self._enough:
+                self.traffic.unanswered[self._nodes[message_id]] = NO_REPLY
+        return self.traffic
 
     def _keep(self, in_flight: MessagesInFlight, pending: list[str]) -> list[str]:
         """Note the messages whose replies may still come; return the others of ``pending``."""
-        ended = self.virtual_seconds.get("round", 0.0)
+        ended = self.traffic.virtual_seconds.get("round", 0.0)
         in_flight.clear()
         if self._time_of is not None:
             for seconds, _, parts, reply in self._on_their_way:
@@ -135,10 +187,6 @@ class AwaitedReplies:
                 if self._expiry[key] > time.time():
                     in_flight[key] = InFlight(self._nodes[key], self._expiry[key])
         return [key for key in pending if key not in in_flight]
-
-    def reject(self, node: int) -> None:
-        """Do not count the reply that was just yielded as usable."""
-        self._rejected.add(node)
 
     def _arrivals(self) -> Iterator[list[Message]]:
         """Yield the replies in the order in which they arrive before the round's timeout."""
@@ -162,29 +210,37 @@ class AwaitedReplies:
         self._on_their_way = sorted(timed, key=lambda arrival: arrival[:2])
         while self._on_their_way:
             total, _, time, reply = self._on_their_way.pop(0)
-            self.virtual_seconds = {"round": total, **time.parts()}
+            self.traffic.virtual_seconds = {"round": total, **time.parts()}
             yield [reply]
         if len(timed) < len(self._nodes) and self._timeout is not None:
-            self.virtual_seconds |= {"round": self._timeout}
+            self.traffic.virtual_seconds |= {"round": self._timeout}
 
-    def _accept_all(self, arrived: dict[str, Message], pending: list[str]) -> Iterator[Message]:
-        """Yield the replies that have come, in the order of ``pending``; empty ``arrived``."""
+    def _take_all(
+        self, arrived: dict[str, Message], pending: list[str], take: Callable[[Message], bool]
+    ) -> int:
+        """Take the replies that have come, in the order of ``pending``; return how many are usable.
+
+        They are removed from ``arrived`` and ``pending``.
+        """
+        usable = 0
         for message_id in [number for number in pending if number in arrived]:
             pending.remove(message_id)
-            yield from self._accept(arrived.pop(message_id), self._nodes[message_id])
+            usable += self._is_usable(arrived.pop(message_id), take)
+        return usable
 
-    def _accept(self, reply: Message, node: int) -> Iterator[Message]:
-        """Yield the reply, unless it is Flower's, about a node that cannot be reached."""
+    def _is_usable(self, reply: Message, take: Callable[[Message], bool]) -> bool:
+        """Take a reply, unless it is Flower's, about a node that cannot be reached."""
+        node, traffic = self._nodes[reply.metadata.reply_to_message_id], self.traffic
         if reply.metadata.src_node_id == node:
             size = message_bytes(reply)
-            self.bytes_up += size
-            self.largest_up = max(self.largest_up, size)
-            yield reply
-            self._usable += not reply.has_error() and node not in self._rejected
-        elif reply.has_error():
-            self.unanswered[node] = self._why_unanswered(reply)
+            traffic.bytes_up += size
+            traffic.largest_up = max(traffic.largest_up, size)
+            return take(reply)
+        if reply.has_error():
+            traffic.unanswered[node] = self._why_unanswered(reply)
         else:
-            self.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"
+            traffic.unanswered[node] = f"node {reply.metadata.src_node_id} replied instead"
+        return False
 
     def _why_unanswered(self, reply: Message) -> str:
         """Return what an error of Flower's own, in place of a node's reply, is about.

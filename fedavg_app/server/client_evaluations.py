@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -12,11 +12,11 @@ from flwr.app import ArrayRecord, Message
 
 from fedavg_app.client.local_arrays import UNTRAINED
 from fedavg_app.client.metric_states import STATES, read_states
-from strategies.client_report import ClientReport
-from strategies.flower_arrays import find_record
-from strategies.reply_errors import printable, shorten
-from strategies.reply_validation import is_usable
-from strategies.rounds import RoundOutcome
+from strategies.rounds.client_report import ClientReport
+from strategies.rounds.flower_arrays import find_record
+from strategies.rounds.reply_errors import printable, shorten
+from strategies.rounds.reply_validation import is_usable
+from strategies.rounds.values import RoundOutcome
 from tasks.metrics import Metric, Ratio, State, value_or_nan
 
 logger = logging.getLogger("fedavg_app.client_evaluations")
@@ -55,20 +55,20 @@ class ClientTests:
         self._records: dict[int, ArrayRecord] = {}
         self._untrained = 0
 
-    def counted(self, replies: Iterable[Message]) -> Iterator[Message]:
-        """Yield the replies that count, and keep the states that they have."""
-        for reply in replies:
-            if not reply.has_error() and UNTRAINED in reply.content:
-                del reply.content[UNTRAINED]
-                if self._leave_out_untrained:
-                    self._untrained += 1
-                    continue
-            if not reply.has_error() and STATES in reply.content:
-                record = find_record(reply.content, STATES, ArrayRecord)
-                if record is not None:
-                    self._records[reply.metadata.src_node_id] = record
-                del reply.content[STATES]
-            yield reply
+    def counts(self, reply: Message) -> bool:
+        """Return whether a reply counts; keep the states that it has, and take them out of it."""
+        if reply.has_error():
+            return True
+        if UNTRAINED in reply.content:
+            del reply.content[UNTRAINED]
+            if self._leave_out_untrained:
+                self._untrained += 1
+                return False
+        record = find_record(reply.content, STATES, ArrayRecord)
+        if record is not None:
+            self._records[reply.metadata.src_node_id] = record
+        reply.content.pop(STATES, None)
+        return True
 
     def scores(self, outcome: RoundOutcome, means: Mapping[str, float]) -> ClientScores:
         """Return the metrics of the clients whose replies are used.

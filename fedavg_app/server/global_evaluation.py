@@ -13,7 +13,7 @@ from torch import nn
 
 from fedavg_app.config import TrainingConfig
 from fedavg_app.device import pick_device
-from strategies.flower_arrays import from_record
+from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
 from tasks.data.dataset import DataError, Dataset
 from tasks.structure import map_leaves

@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord
 from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import TrainingConfig
 from fedavg_app.errors import ConfigError
-from strategies.flower_arrays import array_record, to_record
-from strategies.local_arrays import matching
+from strategies.rounds.flower_arrays import array_record, to_record
+from strategies.rounds.local_arrays import matching
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task

@@ -8,8 +8,8 @@ from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.global_model import GlobalModel
-from strategies.base_runner import Runner
-from strategies.local_arrays import matching
+from strategies.rounds.local_arrays import matching
+from strategies.rounds.runner import Runner
 
 logger = logging.getLogger("fedavg_app.local_arrays")
 

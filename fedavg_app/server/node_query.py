@@ -17,8 +17,8 @@ from fedavg_app.node_config import (
 )
 from fedavg_app.partitioning.partitions import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
-from strategies.messages import CONFIG
-from strategies.reply_errors import error_reason
+from strategies.rounds.messages import CONFIG
+from strategies.rounds.reply_errors import error_reason
 
 
 class NodeAnswer(NamedTuple):

@@ -24,7 +24,7 @@ from fedavg_app.results.history import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan
-from strategies.base_runner import Runner
+from strategies.rounds.runner import Runner
 from tasks.data.dataset import DataOptions
 
 if TYPE_CHECKING:  # torch takes two seconds to import

@@ -1,18 +1,25 @@
-"""Sends a round's messages to its cohort."""
+"""Carries the messages of a round to its cohort, and the replies back."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import VirtualClock
-from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
+from fedavg_app.server.awaited_replies import (
+    AwaitedReplies,
+    ClientTimeOf,
+    MessagesInFlight,
+    Traffic,
+)
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients, with_over_selection
-from fedavg_app.server.in_flight import MessagesInFlight
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
+from strategies.rounds.exchange import Exchange, Exchanges, advance
+from strategies.rounds.values import RoundOutcome
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
@@ -63,11 +70,38 @@ class RoundMessenger:
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [nodes.node(client) for client in clients])
 
-    def send(
-        self, cohort: CohortGrid, messages: Sequence[Message], server_round: int, purpose: str
+    def run(
+        self,
+        exchanges: Exchanges,
+        cohort: CohortGrid,
+        server_round: int,
+        purpose: str,
+        counts: Callable[[Message], bool] = lambda _: True,
+    ) -> tuple[RoundOutcome, Traffic]:
+        """Carry the messages of a round; return its outcome, and what its messages cost.
+
+        Args:
+            exchanges: The round's.
+            cohort: The clients that take part.
+            server_round: The round's number.
+            purpose: "train" or "evaluate".
+            counts: Returns whether a reply is passed on; one that is not was still in time.
+        """
+        traffic = Traffic()
+        exchange, outcome = advance(exchanges)
+        while exchange is not None:
+            awaited = self._send(exchange, cohort, server_round, purpose)
+            traffic += awaited.collect(partial(_take, exchange, counts))
+            exchange, outcome = advance(exchanges)
+        assert outcome is not None
+        return outcome, traffic
+
+    def _send(
+        self, exchange: Exchange, cohort: CohortGrid, server_round: int, purpose: str
     ) -> AwaitedReplies:
-        """Send the messages of a round; return what their replies are read from."""
+        """Send the messages of an exchange; return what their replies are read from."""
         self._drop_late_replies()
+        messages = exchange.messages
         for message in messages:
             message.metadata.group_id = str(server_round)
         timeout, time_of = self._config.round_timeout or None, None
@@ -82,12 +116,17 @@ class RoundMessenger:
                 # A slow node must not work through messages of rounds that are over, and so be late
                 # with all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
-        ids, enough = send(cohort, messages), self._num_wanted(purpose)
+        ids = send(cohort, messages)
+        if not exchange.is_main:
+            return AwaitedReplies(
+                cohort, messages, ids, timeout, len(messages), self._late, time_of
+            )
         in_flight = self._in_flight if purpose == "train" else None
         if in_flight:
             asked = {*cohort.get_node_ids(), *(sent.node for sent in in_flight.values())}
             clients = self._nodes.clients_of(asked)
             cohort = CohortGrid(self._grid, sorted(clients, key=clients.__getitem__))
+        enough = self._num_wanted(purpose)
         return AwaitedReplies(
             cohort, messages, ids, timeout, enough, self._late, time_of, in_flight
         )
@@ -115,3 +154,8 @@ class RoundMessenger:
         now = time.time()
         for message_id in [late for late, expiry in self._late.items() if expiry < now]:
             del self._late[message_id]
+
+
+def _take(exchange: Exchange, counts: Callable[[Message], bool], reply: Message) -> bool:
+    """Return whether a reply is in time: passed on and used, or not to be passed on."""
+    return not counts(reply) or exchange.take(reply)

@@ -13,9 +13,9 @@ from fedavg_app.optimizer_choice import SGD, ClientOptimizer
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.local_arrays import check_local_arrays
-from strategies.base_runner import Runner, StrategyError
-from strategies.client_report import ReplyBounds
-from strategies.rounds import RunSettings
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.runner import Runner, StrategyError
+from strategies.rounds.values import RunSettings
 
 
 def make_strategy(

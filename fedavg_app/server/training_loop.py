@@ -17,9 +17,9 @@ from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.round_messenger import RoundMessenger
 from fedavg_app.training_plan import TrainingPlan
-from strategies.base_runner import Runner, nodes_of
-from strategies.reply_errors import DivergedReplyError, ReplyError
-from strategies.rounds import RoundOutcome
+from strategies.rounds.reply_errors import DivergedReplyError, ReplyError
+from strategies.rounds.runner import Runner
+from strategies.rounds.values import RoundOutcome
 from tasks.metrics import Metric
 
 logger = logging.getLogger("fedavg_app.training_loop")
@@ -108,70 +108,59 @@ class TrainingLoop:
         """Run one round; return its metrics, outcome, and whether most that answered failed."""
         started = time.monotonic()
         self.nodes.wait_for_any(self.config.node_timeout)
-        learning_rate = self.plan.rate(server_round)
-        config = ConfigRecord({**self.client_config, "learning-rate": learning_rate})
-
+        rate = self.plan.rate(server_round)
+        config = ConfigRecord({**self.client_config, "learning-rate": rate})
         cohort = self._messenger.cohort(server_round, "train")
-        messages = self.strategy.configure_train(server_round, self.model, config, cohort)
-        formula_bits_down = self.strategy.round_bits(nodes_of(messages))
-        sent = self._messenger.send(cohort, messages, server_round, "train")
-        outcome = self.strategy.finish_round(server_round, sent.replies(), sent.reject)
-        self._train_errors = outcome.rejected
-        most_failed = 2 * len(outcome.rejected) > len(messages) - len(sent.unanswered)
-        rejected = self.nodes.take_refusals() | sent.unanswered | reasons(outcome)
-        if outcome.model is not None:
-            self.model = outcome.model
+        exchanges = self.strategy.round(server_round, self.model, config, cohort)
+        outcome, traffic = self._messenger.run(exchanges, cohort, server_round, "train")
+        self.model, self._train_errors = outcome.model or self.model, outcome.rejected
+        refused = self.nodes.take_refusals()
 
-        due = server_round % self.config.evaluate_every == 0
-        due = due or server_round == self.plan.num_rounds
-        evaluated = ClientScores()
-        if self.config.fraction_evaluate > 0 and due:
-            evaluated, not_evaluated = self._evaluate_on_clients(server_round, config)
-            for node, reason in not_evaluated.items():
-                both = f"{rejected.get(node)}; evaluation: {reason}"
-                rejected[node] = both if node in rejected else reason
+        due = server_round % self.config.evaluate_every == 0 or server_round == self.plan.num_rounds
+        tested, not_tested = self._evaluate_on_clients(server_round, config, due)
         scores = self.evaluate(self.model) if due else None
         train_metrics = _scalars(outcome.metrics)
         round_metrics = RoundMetrics(
             round=server_round,
-            participants=sent.num_sent,
-            rejected=rejected,
+            participants=traffic.num_sent,
+            rejected=_joined(refused | traffic.unanswered | reasons(outcome), not_tested),
             # A grid that keeps the clients' states in its own processes may lose some.
             lost_states=getattr(self.grid, "take_lost_states", list)(),
-            learning_rate=learning_rate,
+            learning_rate=rate,
             train_loss=train_metrics.pop(TRAIN_LOSS, None),
             train_metrics=train_metrics,
             **test_scores(scores),
-            client_metrics=evaluated.metrics,
-            client_values={
-                name: self._by_client(values) for name, values in evaluated.values.items()
-            },
-            partial=_partial(outcome, evaluated),
-            bytes_down=sent.bytes_down,
-            bytes_up=sent.bytes_up,
-            largest_down=sent.largest_down,
-            largest_up=sent.largest_up,
-            theory_bits_down=formula_bits_down,
+            client_metrics=tested.metrics,
+            client_values={name: self._by_client(own) for name, own in tested.values.items()},
+            partial=_partial(outcome, tested),
+            bytes_down=traffic.bytes_down,
+            bytes_up=traffic.bytes_up,
+            largest_down=traffic.largest_down,
+            largest_up=traffic.largest_up,
+            theory_bits_down=outcome.formula_bits_down,
             theory_bits_up=outcome.formula_bits_up,
-            virtual_seconds=sent.virtual_seconds,
+            virtual_seconds=traffic.virtual_seconds,
             privacy=dict(outcome.privacy),
             seconds=time.monotonic() - started,
         )
+        most_failed = 2 * len(outcome.rejected) > traffic.num_messages - len(traffic.unanswered)
         return round_metrics, outcome, most_failed
 
     def _evaluate_on_clients(
-        self, server_round: int, config: ConfigRecord
+        self, server_round: int, config: ConfigRecord, due: bool
     ) -> tuple[ClientScores, dict[int, str]]:
-        """Return what the clients' evaluations amount to, and the reasons for replies without."""
+        """Return what the clients' tests amount to, and the reasons for replies without."""
+        if not due or self.config.fraction_evaluate == 0:
+            return ClientScores(), {}
         left_out = self.config.untrained_clients == "left-out"
         tests = ClientTests(self.metrics, leave_out_untrained=left_out)
         cohort = self._messenger.cohort(server_round, "evaluate")
-        messages = self.strategy.configure_evaluate(server_round, self.model, config, cohort)
-        sent = self._messenger.send(cohort, messages, server_round, "evaluate")
-        replies = tests.counted(sent.replies())
-        outcome = self.strategy.finish_evaluation(server_round, replies, sent.reject)
+        exchanges = self.strategy.evaluation(server_round, self.model, config, cohort)
+        outcome, traffic = self._messenger.run(
+            exchanges, cohort, server_round, "evaluate", tests.counts
+        )
         scores = tests.scores(outcome, _scalars(outcome.metrics))
-        return scores, sent.unanswered | reasons(outcome)
+        return scores, traffic.unanswered | reasons(outcome)
 
     def _by_client(self, values: Mapping[int, float]) -> dict[int, float]:
         """Return values by node as those of their clients."""
@@ -221,6 +210,13 @@ class TrainingLoop:
 def reasons(outcome: RoundOutcome) -> dict[int, str]:
     """Return why replies were rejected, as text by node id."""
     return {node: str(error) for node, error in outcome.rejected.items()}
+
+
+def _joined(rejected: Mapping[int, str], not_tested: Mapping[int, str]) -> dict[int, str]:
+    """Return the reasons for both, by node."""
+    both = rejected.keys() & not_tested.keys()
+    joined = {node: f"{rejected[node]}; evaluation: {not_tested[node]}" for node in both}
+    return {**rejected, **not_tested, **joined}
 
 
 def _scalars(metrics: MetricRecord | None) -> dict[str, float]:

@@ -3,7 +3,7 @@
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`). They are built
 from `largest_entries` (the k largest entries), `golomb` (positions as bits), `bit_packing` (small
 numbers as bits) and `hadamard` (a random rotation), for vectors described by a `vector_layout`.
-`float16` imports torch, in its methods. Add the name of a new compressor here.
+`Float16` imports torch, in its methods. Add the name of a new compressor here.
 """
 
 from ..registry import Registry
@@ -14,8 +14,8 @@ COMPRESSORS = Registry[Compressor](
     Compressor,  # type: ignore[type-abstract]
     "compressor",
     {
-        "float16": f"{__name__}.float16:Float16",
-        "float32": f"{__name__}.float32:Float32",
+        "float16": f"{__name__}.floats:Float16",
+        "float32": f"{__name__}.floats:Float32",
         "low-rank": f"{__name__}.low_rank:LowRank",
         "quantized": f"{__name__}.quantized:Quantized",
         "random": f"{__name__}.random_entries:RandomEntries",

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from ..registry import Count
 from .compressor import Compressor
 from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
-from .float32 import BITS
+from .floats import BITS
 from .vector_layout import Layout
 
 Matrix = NDArray[np.float64]

@@ -19,7 +19,7 @@ from .decoded_update import (
     read_floats,
     sparse_or_dense,
 )
-from .float32 import BITS
+from .floats import BITS
 from .vector_layout import Layout
 
 SEED_BYTES = 8

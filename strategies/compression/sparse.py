@@ -19,7 +19,7 @@ from .decoded_update import (
     read_floats,
     sparse_or_dense,
 )
-from .float32 import BITS
+from .floats import BITS
 from .largest_entries import MAGNITUDE_BITS, largest_of_blocks, max_kept
 from .vector_layout import Layout
 

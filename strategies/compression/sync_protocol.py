@@ -49,7 +49,7 @@ class Head:
     """The head of a training message.
 
     Attributes:
-        codec: The digest of the codec (`strategies.codec`).
+        codec: The digest of the codec (`strategies.compression.codec`).
         settled: The last round whose update from this client was accepted or refused for good, 0
             for none.
         refused: Whether it was refused.

@@ -32,17 +32,13 @@ from flwr.serverapp import strategy as flower
 import strategies
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
 from strategies import compression_mod
-from strategies.compressed import Compressed
-from strategies.dgc import DGC
-from strategies.eden import EDEN
+from strategies.compressed import DGC, EDEN, QSGD, Compressed, TopK
 from strategies.fedavg import FedAvg
 from strategies.fedbuff import FedBuff
 from strategies.fednova import FedNova
-from strategies.qsgd import QSGD
 from strategies.scaffold import SCAFFOLD
 from strategies.signsgd import SignSGD
 from strategies.stc import STC
-from strategies.topk import TopK
 from tests.support.compressed_network import trained
 
 NODES = 4

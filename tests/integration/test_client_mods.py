@@ -7,8 +7,8 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from fedavg_app.client.mods import with_mods
 from fedavg_app.errors import NoRepliesError
-from strategies.client_memory import ClientMemory
 from strategies.fedavg import FedAvg
+from strategies.rounds.client_memory import ClientMemory
 from tests.support import client_mods
 from tests.support.client_mods import HERE, calls
 from tests.support.in_process import same_model, train

@@ -17,12 +17,12 @@ import strategies
 import tasks
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.server.preparation import resolve
-from strategies.client_memory import MEMORY, ClientMemory
-from strategies.client_report import ReplyBounds
-from strategies.flower_arrays import from_record, get_record
-from strategies.messages import ARRAYS
-from strategies.reply_errors import NormError
-from strategies.rounds import RunSettings
+from strategies.rounds.client_memory import MEMORY, ClientMemory
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.flower_arrays import from_record, get_record
+from strategies.rounds.messages import ARRAYS
+from strategies.rounds.reply_errors import NormError
+from strategies.rounds.values import RunSettings
 from tasks.training.random_streams import numpy_generator
 from tests.support.compressed_network import REPLY_HEAD_BYTES, payload, trained
 from tests.support.compression_reference import decode_sparse
@@ -260,7 +260,7 @@ def test_nothing_is_lost_or_counted_twice_in_any_order(rounds, sparsity_down):
                 entry = ledger.send(client, payload(reply)) if payload(reply)[1] == 0 else None
                 due[10 + client] = number + arrives, reply, entry
         arrived = {node: due.pop(node) for node in list(due) if due[node][0] == number}
-        outcome = runner.finish_round(number, [reply for _, reply, _ in arrived.values()])
+        outcome = runner.finish_round([reply for _, reply, _ in arrived.values()])
         model = outcome.model or model
         entries = {node: entry for node, (_, _, entry) in arrived.items() if entry is not None}
         ledger.end_round(entries, outcome.rejected)

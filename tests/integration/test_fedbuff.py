@@ -11,7 +11,7 @@ from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import resolve
 from fedavg_app.server_app import client_config
-from strategies.message_bytes import message_bytes
+from strategies.rounds.flower_arrays import message_bytes
 from tests.support.in_process import run_here
 from tests.support.local_grid import LocalGrid
 

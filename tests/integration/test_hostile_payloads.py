@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from strategies.client_report import ReplyBounds
 from strategies.compression.decoded_update import DecodeError
 from strategies.compression.sync_protocol import (
     Head,
@@ -22,8 +21,9 @@ from strategies.compression.sync_protocol import (
     encode_update,
 )
 from strategies.compression.testing import check_update, mutants
-from strategies.reply_errors import ReplyError
-from strategies.reply_validation import Reply
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.reply_errors import ReplyError
+from strategies.rounds.reply_validation import Reply
 from tests.support.compressed_network import (
     SIZE,
     Network,

@@ -16,8 +16,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
-from strategies.flower_arrays import from_record, to_record
-from strategies.message_bytes import message_bytes
+from strategies.rounds.flower_arrays import from_record, message_bytes, to_record
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid

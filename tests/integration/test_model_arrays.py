@@ -16,7 +16,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.model_file import save_model
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import resolve
-from strategies.flower_arrays import from_record
+from strategies.rounds.flower_arrays import from_record
 from tests.support import models
 from tests.support.in_process import make_config, train
 from tests.support.models import LARGE

@@ -13,7 +13,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
 from fedavg_app.partitioning.partitions import partition
 from fedavg_app.server.preparation import prepare, resolve
-from strategies.flower_arrays import from_record
+from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
 from tests.support import networks
 from tests.support.in_process import model_arrays, run_here, same_model

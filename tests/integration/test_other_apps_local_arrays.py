@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from strategies import compression_mod
+from strategies.compressed import TopK
 from strategies.fedavg import FedAvg
 from strategies.fedsgd import FedSGD
 from strategies.scaffold import SCAFFOLD
 from strategies.stc import STC
-from strategies.topk import TopK
 from tests.integration.test_any_app import AppGrid
 
 P = {"sparsity_up": 0.05, "sparsity_down": 0.05}

@@ -13,7 +13,7 @@ import strategies
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import resolve
-from strategies.rounds import RunSettings
+from strategies.rounds.values import RunSettings
 from tests.support.in_process import make_config, run_here
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history, read_summary
@@ -88,7 +88,7 @@ def released(updates, examples=1):
         reply(node, {"w": np.array([update, 0], np.float32)}, examples if node == 1 else 1)
         for node, update in zip(nodes, updates, strict=True)
     ]
-    return adapter.finish_round(1, replies).model["w"].numpy()
+    return adapter.finish_round(replies).model["w"].numpy()
 
 
 @pytest.mark.usefixtures("server_identity")

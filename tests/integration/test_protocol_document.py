@@ -149,7 +149,7 @@ def test_client_written_from_the_document_decodes_a_run(name, scope):
             updates.append(FORMS[name](payload[10:], scope))
             replies.append(reply)
             settled_in[i] = server_round
-        model = strategy.finish_round(server_round, replies).model
+        model = strategy.finish_round(replies).model
         if name == "signsgd":
             expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])
             np.testing.assert_array_equal(vector_of(model), expected)

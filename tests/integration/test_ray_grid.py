@@ -18,7 +18,7 @@ from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import client_config
-from strategies.reply_errors import MAX_FILE
+from strategies.rounds.reply_errors import MAX_FILE
 from tests.support import faulty_task, in_process
 from tests.support.in_process import run_here, same_model
 from tests.support.processes import until

@@ -4,9 +4,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 import strategies
-from strategies.client_memory import ClientMemory
 from strategies.compression.sync_protocol import Payload
 from strategies.compression.vector_layout import Layout
+from strategies.rounds.client_memory import ClientMemory
 from tests.support.compression_reference import decode_ternary
 from tests.support.replies import cohort
 
@@ -97,7 +97,8 @@ class Network:
         grid = cohort(*(FIRST_NODE + client for client in clients))
         config = ConfigRecord(config)
         messages = self.runner.configure_train(self.round, self.model, config, grid)
-        self.bits_down = self.runner.round_bits(grid.get_node_ids())
+        now = self.runner.now
+        self.bits_down = sum(self.strategy.bits_down(now, node) for node in grid.get_node_ids())
         return messages
 
     @property
@@ -140,10 +141,10 @@ class Network:
         replies = []
         for client, message in zip(clients, messages, strict=True):
             replies.append(self.client_mod(message, self.contexts[client], score))
-        return whole, found, self.runner.finish_evaluation(self.round, replies)
+        return whole, found, self.runner.finish_evaluation(replies)
 
     def aggregate(self, replies):
-        self.outcome = self.runner.finish_round(self.round, replies)
+        self.outcome = self.runner.finish_round(replies)
         self.model = self.outcome.model or self.model
 
     def run_round(self, changes, num_examples=None, spoil=lambda replies: None):

@@ -18,8 +18,8 @@ from flwr.supercore.inflatable.inflatable_object import add_header_to_object_bod
 from flwr.supernode import start_client_internal as supernode
 
 from fedavg_app.packed_content import pack, unpack
-from strategies.flower_arrays import OPAQUE
-from strategies.messages import OWN, PAYLOAD
+from strategies.rounds.flower_arrays import OPAQUE
+from strategies.rounds.messages import OWN, PAYLOAD
 
 UPLOAD, FIRST_PAYLOAD = (Path(__file__).parent / name for name in ("upload", "first-payload"))
 WEIGHT = "1.weight"

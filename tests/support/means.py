@@ -1,6 +1,6 @@
 import numpy as np
 
-from strategies.aggregation import BufferMean
+from strategies.rounds.aggregation import BufferMean
 
 
 def weighted_mean(updates, weights):

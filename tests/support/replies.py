@@ -3,7 +3,15 @@
 import struct
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 
 from fedavg_app.server.cohort import CohortGrid
 
@@ -37,6 +45,13 @@ def failed(node, reason="Traceback\n  ...\nZeroDivisionError: division by zero")
 def cohort(*nodes):
     """Return a grid that names these nodes and can do nothing else."""
     return CohortGrid(None, nodes)
+
+
+def outcome_of_evaluation(runner, replies, server_round=1):
+    """Return the outcome of an evaluation with these replies."""
+    arrays = record({"w": np.zeros(1, np.float32)})
+    runner.configure_evaluate(server_round, arrays, ConfigRecord(), cohort(1))
+    return runner.finish_evaluation(replies)
 
 
 def npy(header, body):

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedavg_app import packed_content
 from fedavg_app.packed_content import pack, pack_all, unpack
-from strategies.message_bytes import message_bytes
+from strategies.rounds.flower_arrays import message_bytes
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 

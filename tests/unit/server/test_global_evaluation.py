@@ -8,7 +8,7 @@ import tasks
 from fedavg_app.config import parse_config
 from fedavg_app.server import global_evaluation
 from fedavg_app.server.global_evaluation import CentralEvaluation
-from strategies.flower_arrays import to_record
+from strategies.rounds.flower_arrays import to_record
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
 
 CONFIG = parse_config({"device": "cpu"})

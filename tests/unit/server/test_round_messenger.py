@@ -18,8 +18,11 @@ from fedavg_app.server.awaited_replies import AwaitedReplies
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
-from fedavg_app.server.round_messenger import EXPIRY_SECONDS, RoundMessenger
-from strategies.message_bytes import message_bytes
+from fedavg_app.server.round_messenger import RoundMessenger
+from strategies.rounds.client_report import ClientReport
+from strategies.rounds.exchange import Exchange
+from strategies.rounds.flower_arrays import message_bytes
+from strategies.rounds.values import RoundOutcome
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -77,36 +80,33 @@ class AnsweringGrid(ScriptedGrid):
         return Message(arrays(message.metadata.dst_node_id), reply_to=message)
 
 
-def sent_messages(grid, enough=3):
-    """Send one message to each node."""
-    messages = training_messages(NODES)
+def collect(grid, enough=3, unusable=()):
+    """Send one message to each node; return the replies' nodes as they are taken, and the cost."""
+    messages, taken = training_messages(NODES), []
     ids = grid.push_messages(messages)
-    return AwaitedReplies(CohortGrid(grid, NODES), messages, ids, None, enough, {})
+
+    def take(reply):
+        taken.append(reply.metadata.src_node_id)
+        return taken[-1] not in unusable
+
+    awaited = AwaitedReplies(CohortGrid(grid, NODES), messages, ids, None, enough, {})
+    return taken, awaited.collect(take)
 
 
-def sources(replies):
-    return [reply.metadata.src_node_id for reply in replies]
-
-
-def test_replies_are_yielded_in_the_clients_order_whatever_the_order_of_arrival(clock):
-    sent = sent_messages(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
-    assert sources(sent.replies()) == NODES
-    assert sent.unanswered == {}
+def test_replies_are_taken_in_the_clients_order_whatever_the_order_of_arrival(clock):
+    taken, traffic = collect(AnsweringGrid(clock, [0.3, 0.1, 0.2]))
+    assert taken == NODES
+    assert traffic.unanswered == {}
 
 
 def test_rejected_reply_does_not_count_among_the_replies_that_are_enough(clock):
     """Node 11's reply comes first, and is known to be unusable only once it has been read."""
     grid = AnsweringGrid(clock, [1.0, 0.0, 0.5])
-    sent = sent_messages(grid, enough=2)
-    read = []
-    for reply in sent.replies():
-        read.append(reply.metadata.src_node_id)
-        if read[-1] == 11:
-            sent.reject(11)
-    assert read == [11, 12, 10]
-    assert sent.unanswered == {}
-    sizes = [1 + 128 + 4 * node for node in read]  # what was sent counts, used or not
-    assert (sent.bytes_up, sent.largest_up) == (sum(sizes), max(sizes))
+    taken, traffic = collect(grid, enough=2, unusable=[11])
+    assert taken == [11, 12, 10]
+    assert traffic.unanswered == {}
+    sizes = [1 + 128 + 4 * node for node in taken]  # what was sent counts, used or not
+    assert (traffic.bytes_up, traffic.largest_up) == (sum(sizes), max(sizes))
 
 
 class ServersReplyGrid(AnsweringGrid):
@@ -135,11 +135,11 @@ class ServersReplyGrid(AnsweringGrid):
 )
 def test_reply_of_another_node_is_not_used(clock, monkeypatch, code, now, reason):
     monkeypatch.setattr(ServersReplyGrid, "code", code)
-    sent = sent_messages(ServersReplyGrid(clock, [0.0] * 3))
     monkeypatch.setattr(round_messenger.time, "time", lambda: now)
-    assert sources(sent.replies()) == [10]
-    assert sent.unanswered == {11: "node 1 replied instead", 12: reason}
-    assert sent.bytes_up == 1 + 128 + 4 * 10
+    taken, traffic = collect(ServersReplyGrid(clock, [0.0] * 3))
+    assert taken == [10]
+    assert traffic.unanswered == {11: "node 1 replied instead", 12: reason}
+    assert traffic.bytes_up == 1 + 128 + 4 * 10
 
 
 def messenger(grid, num_clients=10, in_flight=None, **keys):
@@ -149,12 +149,21 @@ def messenger(grid, num_clients=10, in_flight=None, **keys):
     return RoundMessenger(grid, nodes, config, in_flight=in_flight)
 
 
-def test_messages_of_every_strategy_name_their_round(clock):
-    grid = AnsweringGrid(clock, [0.0] * 3)
-    for server_round in (1, 2):
-        messages = training_messages(NODES)
-        messenger(grid).send(CohortGrid(grid, NODES), messages, server_round, "train")
-        assert [message.metadata.group_id for message in messages] == [str(server_round)] * 3
+def exchanges(messages, outcome):
+    """Yield one exchange; note the nodes whose replies are used in ``outcome``."""
+    exchange = Exchange(messages, lambda reply: ClientReport(reply.metadata.src_node_id, 1))
+    yield exchange
+    outcome += [report.node_id for report in exchange.reports]
+    return RoundOutcome()
+
+
+def run(sender, grid, nodes, server_round, asked=None):
+    """Run a round; return the nodes whose replies are used, and why others' are not."""
+    messages, used = training_messages(nodes if asked is None else asked), []
+    cohort = CohortGrid(grid, nodes)
+    _, traffic = sender.run(exchanges(messages, used), cohort, server_round, "train")
+    assert {message.metadata.group_id for message in messages} <= {str(server_round)}
+    return used, traffic.unanswered
 
 
 @pytest.mark.parametrize(
@@ -170,56 +179,65 @@ def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share,
 def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
     sender = messenger(grid, round_timeout=1.0)
-    cohort = CohortGrid(grid, NODES)
-    assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
+    assert run(sender, grid, NODES, 1) == ([10, 12], {11: "no reply in time"})
     assert len(grid.pending) == 1
     clock.now = 10.0
-    second = sender.send(cohort, training_messages([10]), 1, "train")
-    assert [message.metadata.dst_node_id for _, message in grid.pending.values()] == [10]
-    assert sources(second.replies()) == [10]
+    assert run(sender, grid, NODES, 2, asked=[10]) == ([10], {})
+    assert not grid.pending
 
 
 def test_late_reply_counts_in_a_later_round_and_its_node_is_not_asked_meanwhile(clock):
     grid, in_flight = AnsweringGrid(clock, [0.0, 5.0, 0.0]), {}
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
-    cohort = CohortGrid(grid, NODES)  # two replies are enough
-    assert sources(sender.send(cohort, training_messages(NODES), 1, "train").replies()) == [10, 12]
+    assert run(sender, grid, NODES, 1) == ([10, 12], {})  # two replies are enough
     assert [sent.node for sent in in_flight.values()] == [11]
     for server_round in range(2, 5):
         assert 11 not in sender.cohort(server_round, "train").get_node_ids()
     clock.now, grid.delays = 10.0, [9.0] * 3
-    second = sender.send(CohortGrid(grid, [10]), training_messages([10]), 2, "train")
-    assert sources(second.replies()) == [10, 11]
+    assert run(sender, grid, [10], 2) == ([10, 11], {})
     assert not in_flight
 
 
 def test_message_in_flight_that_has_expired_is_given_up(clock, monkeypatch):
     grid, in_flight = AnsweringGrid(clock, [0.0, None, 0.0]), {}
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
-    list(sender.send(CohortGrid(grid, NODES), training_messages(NODES), 1, "train").replies())
+    run(sender, grid, NODES, 1)
     (waiting,) = in_flight.values()
     monkeypatch.setattr(round_messenger.time, "time", lambda: waiting.expiry + 1)
-    second = sender.send(CohortGrid(grid, [10]), training_messages([10]), 2, "train")
-    assert sources(second.replies()) == [10]
-    assert second.unanswered == {11: "no reply in time"}
+    assert run(sender, grid, [10], 2) == ([10], {11: "no reply in time"})
     assert not in_flight
 
 
 def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monkeypatch):
     grid = AnsweringGrid(clock, [0.0, None, 0.0])
     sender = messenger(grid, round_timeout=1.0)
-    cohort = CohortGrid(grid, NODES)
-    messages = training_messages(NODES)
-    list(sender.send(cohort, messages, 1, "train").replies())
-    expiry = messages[1].metadata.created_at + 1.0 + EXPIRY_SECONDS
+    run(sender, grid, NODES, 1)
+    (unanswered,) = sender._late
     asked = []
     monkeypatch.setattr(grid, "pull_messages", lambda ids: asked.append(list(ids)) or [])
-    query = [messages[1].metadata.message_id]
+    query, expiry = [unanswered], sender._late[unanswered]
     for now, expected in ((expiry - 0.1, [query]), (expiry + 0.1, [query]), (expiry + 0.2, [])):
         asked.clear()
         monkeypatch.setattr(round_messenger.time, "time", lambda now=now: now)
-        sender.send(cohort, [], 1, "train")
+        run(sender, grid, NODES, 1, asked=[])
         assert asked == expected
+
+
+def test_round_of_two_exchanges_counts_the_bytes_of_both(clock):
+    grid, used = AnsweringGrid(clock, [0.0] * 3), []
+
+    def two_exchanges():
+        asks = Exchange(training_messages(NODES), lambda reply: ClientReport(10, 1), is_main=False)
+        yield asks
+        assert len(asks.reports) == 3
+        yield from exchanges(training_messages([12]), used)
+        return RoundOutcome()
+
+    sender = messenger(grid)
+    _, traffic = sender.run(two_exchanges(), CohortGrid(grid, NODES), 1, "train")
+    assert used == [12]
+    assert traffic.num_sent == 1
+    assert traffic.bytes_up == sum(1 + 128 + 4 * node for node in (*NODES, 12))
 
 
 def test_bytes_of_values_and_names_are_counted_by_hand():
@@ -255,5 +273,5 @@ def test_message_that_could_not_be_sent_is_not_waited_for(clock):
     assert ids[1] is None
     ((reply,),) = poll_replies(grid, ids)
     assert reply.metadata.src_node_id == 10
-    sent = AwaitedReplies(CohortGrid(grid, [10, 11]), messages, ids, None, 2, {})
-    assert sent.unanswered == {11: "the message could not be sent"}
+    awaited = AwaitedReplies(CohortGrid(grid, [10, 11]), messages, ids, None, 2, {})
+    assert awaited.traffic.unanswered == {11: "the message could not be sent"}

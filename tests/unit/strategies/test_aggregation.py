@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.aggregation import WeightedMean
 from strategies.compression.vector_layout import Layout
-from strategies.model import TrainedArrays, buffer_norms, change_norm
+from strategies.rounds.aggregation import WeightedMean
+from strategies.rounds.model import TrainedArrays, buffer_norms, change_norm
 from tests.support.means import weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)

@@ -13,8 +13,7 @@ from strategies.compression.error_feedback import (
     NoFeedback,
     Residual,
 )
-from strategies.compression.float16 import Float16
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float16, Float32
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SHAPES, Network
 

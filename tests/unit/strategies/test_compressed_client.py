@@ -7,10 +7,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 import strategies
-from strategies import compressed_client
-from strategies.client_memory import ClientMemory
 from strategies.compression.sync_protocol import Version, decode_updates
-from strategies.model import Model
+from strategies.rounds.client_memory import ClientMemory
+from strategies.rounds.model import Model
 from tests.support.compressed_network import (
     SIZE,
     Network,
@@ -33,7 +32,6 @@ def stc(clients=1, **arguments):
 
 
 def client_of_another_process():
-    compressed_client._last_built.clear()
     return strategies.client_mod("stc", {"sparsity_up": 0.05, "sparsity_down": 0.05})
 
 
@@ -176,12 +174,15 @@ def test_update_that_a_restored_old_state_holds_is_not_sent_again():
     np.testing.assert_allclose(found + network.residual(0), change, atol=1e-6)
 
 
-def test_model_of_another_run_in_this_process_is_not_built_upon(monkeypatch):
+OTHER_ARRAYS = ArrayRecord({"steps": Array(np.zeros(3, np.float32))})
+
+
+@pytest.mark.parametrize("arrays", [OTHER_ARRAYS, model_record(zeros)], ids=["other", "alike"])
+def test_model_of_another_run_in_this_process_is_not_built_upon(monkeypatch, arrays):
     network = after_rounds(2, clients=2)
     message, model = missing_two(network), flatten(network.model)
-    others = ArrayRecord({"steps": Array(np.zeros(3, np.float32))})
-    built = {Version(3, 7): Model.read(others), Version(4, 7): Model.read(model_record(zeros))}
-    monkeypatch.setattr(compressed_client, "_last_built", built)
+    clients = network.client_mod.__self__._clients
+    monkeypatch.setattr(clients, "_built", (Version(4, 7), Model.read(arrays)))
     trained_from = []
 
     def fit(message, _):

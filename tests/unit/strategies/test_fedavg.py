@@ -5,9 +5,9 @@ import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from strategies.client_report import ReplyBounds
 from strategies.fedavg import FedAvg
-from strategies.rounds import RunSettings
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.values import RunSettings
 from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -38,7 +38,7 @@ def test_weights_by_hand(name, weights, expected):
         reply(1, {"w": np.array([1.0])}, 1, **{"train-loss": 2.0}, own=3.0),
         reply(2, {"w": np.array([5.0])}, 3, **{"train-loss": 6.0}),
     ]
-    outcome = strategy.finish_round(1, replies)
+    outcome = strategy.finish_round(replies)
     assert outcome.model["w"].numpy().tolist() == [expected]
     assert dict(outcome.metrics) == {"train-loss": 5.0}  # by examples, and of all clients
 
@@ -61,7 +61,7 @@ def test_a_subclass_computes_on_what_fedavg_reads():
         reply(1, {"w": np.array([30.0, 3.0]), "b": np.array([[2.0]])}, 1),  # +4 (clipped), +1, 0
         reply(2, {"w": np.array([10.0, 1.0]), "b": np.array([[0.0]])}, 3),  # 0, 0, -1
     ]
-    outcome = strategy.finish_round(1, replies)
+    outcome = strategy.finish_round(replies)
     assert outcome.model["w"].numpy().tolist() == [11.0, 1.25]
     assert outcome.model["b"].numpy().tolist() == [[1.25]]
 
@@ -75,7 +75,7 @@ def test_update_norm_is_measured_from_the_model_that_was_sent():
 
     strategy = configured(sent, bounds=ReplyBounds(max_update_norm=8.5))
     replies = [reply(10, moved(2)), reply(20, moved(-2.25)), reply(30, moved(1), 3)]
-    outcome = strategy.finish_round(4, replies)
+    outcome = strategy.finish_round(replies)
     assert reasons(outcome) == {20: "the update's norm is 9, max-update-norm is 8.5"}
     for name, array in as_numpy(outcome.model).items():
         np.testing.assert_array_equal(array, moved(1.25)[name])
@@ -88,8 +88,8 @@ MODEL = {
 RATE = 0.37
 
 
-def with_gradients(model=MODEL, rate=RATE):
-    strategy = strategies.build("fedsgd", {})
+def with_gradients(model=MODEL, rate=RATE, settings=None):
+    strategy = strategies.build("fedsgd", {}, settings)
     config = ConfigRecord({"learning-rate": rate})
     strategy.configure_train(2, record(model), config, cohort(10, 20, 30))
     return strategy
@@ -98,10 +98,10 @@ def with_gradients(model=MODEL, rate=RATE):
 def test_norm_bound_is_that_of_the_gradient_itself():
     far = {name: array + 1000 for name, array in MODEL.items()}  # a gradient near it is large
     flat = {"weight": np.ones((2, 3), np.float32), "bias": np.full(2, np.sqrt(1.5), np.float32)}
-    strategy = with_gradients(far)
     # That of `flat` is the root of 6 + 2 * 1.5.
-    strategy.settings = RunSettings(bounds=ReplyBounds(max_update_norm=3.001))
-    outcome = strategy.finish_round(2, [reply(10, far), reply(20, flat)])
+    settings = RunSettings(bounds=ReplyBounds(max_update_norm=3.001))
+    strategy = with_gradients(far, settings=settings)
+    outcome = strategy.finish_round([reply(10, far), reply(20, flat)])
     assert list(outcome.rejected) == [10]
     assert "max-update-norm is 3.001" in str(outcome.rejected[10])
     np.testing.assert_allclose(as_numpy(outcome.model)["weight"], far["weight"] - RATE)

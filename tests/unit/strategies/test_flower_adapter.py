@@ -8,11 +8,20 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.base_runner import StrategyError
-from strategies.client_report import ReplyBounds
-from strategies.flower_adapter import FlowerAdapter
-from strategies.rounds import RunSettings
-from tests.support.replies import as_numpy, cohort, failed, reasons, record, reply, reply_with
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.flower_adapter import FlowerAdapter
+from strategies.rounds.runner import StrategyError
+from strategies.rounds.values import RunSettings
+from tests.support.replies import (
+    as_numpy,
+    cohort,
+    failed,
+    outcome_of_evaluation,
+    reasons,
+    record,
+    reply,
+    reply_with,
+)
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -65,7 +74,7 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
             strategy.configure_train(server_round, arrays, ConfigRecord(), cohort(*VALID, EXTRA))
         replies = [valid_reply(server_round, node) for node in VALID]
         replies[1:1] = other_replies(server_round)
-        outcome = adapter.finish_round(server_round, replies)
+        outcome = adapter.finish_round(replies)
         ours, our_metrics = outcome.model, outcome.metrics
         # In the same order: floating-point sums depend on it.
         order = (VALID[0], EXTRA, *VALID[1:])
@@ -91,7 +100,7 @@ def test_means_of_integers_are_rounded_not_truncated(count):
         nodes = range(1, clients + 1)
         adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
         adapter.configure_train(1, record(arrays), ConfigRecord(), cohort(*nodes))
-        mean = adapter.finish_round(1, [reply(node, arrays) for node in nodes]).model
+        mean = adapter.finish_round([reply(node, arrays) for node in nodes]).model
         found = mean["num_batches_tracked"].numpy()
         assert (found.dtype, found.shape, found.item()) == (np.int64, (), count)
 
@@ -107,17 +116,18 @@ def test_bounds_apply_before_the_inner_strategy():
         reply(2, {"w": np.array([13, 14.1], np.float32)}, 1),
         reply(3, start, 51),
     ]
-    outcome = adapter.finish_round(1, replies)
+    outcome = adapter.finish_round(replies)
     assert (outcome.model, outcome.metrics) == (None, None)
     assert reasons(outcome) == {
         1: "too few usable replies: 1, min-replies is 2",
         2: "the update's norm is 5.08035, max-update-norm is 5",
         3: "num-examples is 51, max-examples is 50",
     }
-    outcome = adapter.finish_round(1, [*replies[:2], reply(4, start, 50)])
+    adapter.configure_train(2, record(start), ConfigRecord(), cohort(1, 2, 3, 4))
+    outcome = adapter.finish_round([*replies[:2], reply(4, start, 50)])
     assert outcome.model["w"].numpy().tolist() == [11.5, 12.0]
     assert set(outcome.rejected) == {2}
-    evaluated = adapter.finish_evaluation(1, [reply(3, start, 51)])
+    evaluated = outcome_of_evaluation(adapter, [reply(3, start, 51)])
     assert (evaluated.metrics, set(evaluated.rejected)) == (None, {3})
 
 
@@ -144,7 +154,7 @@ def test_zero_update_counts_as_zero_where_flower_would_divide_by_its_norm(kind, 
     moved = {"w": np.array([begin + 6, begin + 8], dtype)}
     for strategy in (adapter, adapter.inner):
         strategy.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
-    outcome = adapter.finish_round(1, [reply(1, still), reply(2, moved), reply(3, moved)])
+    outcome = adapter.finish_round([reply(1, still), reply(2, moved), reply(3, moved)])
     assert not outcome.rejected
     expected = begin + 2 / 3 * np.array([1.2, 1.6])  # the others are clipped to the norm 2
     rtol = 2e-3 if dtype is np.float16 else 1e-6
@@ -169,7 +179,7 @@ def test_update_that_its_client_did_not_clip_is_rejected():
     start = {"w": np.zeros(2, np.float32)}
     adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     clipped, whole = ({"w": np.array([x, 0], np.float32)} for x in (2, 2.1))
-    outcome = adapter.finish_round(1, [reply(1, clipped), reply(2, whole), reply(3, clipped)])
+    outcome = adapter.finish_round([reply(1, clipped), reply(2, whole), reply(3, clipped)])
     assert outcome.model["w"].numpy().tolist() == [2, 0]
     assert reasons(outcome) == {
         2: "the update's norm is 2.1, clipping-norm is 2; client-mods needs fixedclipping_mod"
@@ -182,7 +192,7 @@ def test_buffers_are_averaged_outside_a_wrapped_strategy_of_ours():
     start = {"w": np.zeros(2, np.float32), "count": np.array(3)}
     adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     replies = [reply(n, {"w": np.ones(2, np.float32), "count": np.array(5)}) for n in (1, 2, 3)]
-    found = as_numpy(adapter.finish_round(1, replies).model)
+    found = as_numpy(adapter.finish_round(replies).model)
     assert (found["w"].tolist(), found["count"].item()) == ([1, 1], 5)
 
 
@@ -191,7 +201,7 @@ def test_reply_without_norm_bit_is_rejected_where_clipping_adapts():
     start = {"w": np.zeros(2, np.float32)}
     adapter.configure_train(1, record(start), ConfigRecord(), cohort(1, 2, 3))
     replies = [reply(1, start, norm_bit=0), reply(2, start), reply(3, start, norm_bit=1)]
-    outcome = adapter.finish_round(1, replies)
+    outcome = adapter.finish_round(replies)
     assert outcome.model is not None
     assert list(outcome.rejected) == [2]
     assert "adaptiveclipping_mod" in str(outcome.rejected[2])
@@ -222,7 +232,7 @@ def test_order_of_a_replys_arrays_does_not_matter(name):
             replies = [valid_reply(server_round, node) for node in (1, 2, 3)]
             first = replies[0].content["arrays"]
             replies[0].content["arrays"] = ArrayRecord(dict(order(first.items())))
-            outcome = adapter.finish_round(server_round, replies)
+            outcome = adapter.finish_round(replies)
             assert not outcome.rejected
             arrays = outcome.model
         found.append(as_numpy(arrays))
@@ -240,7 +250,7 @@ def test_strategy_that_returns_other_arrays_is_named():
     adapter = FlowerAdapter(RenamesArrays(**MINIMUM))
     adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
     with pytest.raises(StrategyError, match="RenamesArrays failed in round 1"):
-        adapter.finish_round(1, [valid_reply(1, node) for node in VALID])
+        adapter.finish_round([valid_reply(1, node) for node in VALID])
 
 
 class Overflows(flower.FedAvg):
@@ -262,7 +272,7 @@ def test_non_finite_model_is_not_used_and_leaves_the_strategy_unchanged(caplog):
     adapter = FlowerAdapter(inner)
     adapter.configure_train(1, record(model(0)), ConfigRecord(), cohort(*VALID))
     replies = [*(valid_reply(1, node) for node in VALID), failed(CRASHED)]
-    outcome = adapter.finish_round(1, replies)
+    outcome = adapter.finish_round(replies)
     assert (outcome.model, outcome.metrics) == (None, None)
     reason = "the model that Overflows made of the replies is not finite"
     assert {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.flower_arrays import from_array, to_array
+from strategies.rounds.flower_arrays import from_array, to_array
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.float16])
 ARRAYS = DTYPES.flatmap(

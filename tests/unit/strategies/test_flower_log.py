@@ -33,7 +33,7 @@ def test_lines_of_a_strategy_are_our_debug_messages(flowers, caplog):
     for server_round in (1, 2):
         arrays = record({"w": np.ones(2, np.float32)})
         adapter.configure_train(server_round, arrays, ConfigRecord(), cohort(1, 2))
-        adapter.finish_round(server_round, [reply(1, arrays), reply(2, arrays)])
+        adapter.finish_round([reply(1, arrays), reply(2, arrays)])
     assert flowers.buffer == []
     assert {record.name for record in caplog.records} == {OURS}
     shown = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]
@@ -48,7 +48,7 @@ def test_warning_of_a_strategy_is_our_warning_once(flowers, caplog):
     adapter = strategies.build("flwr.serverapp.strategy:Bulyan", {"num_malicious_nodes": 1})
     arrays = record({"w": np.ones(2, np.float32)})
     adapter.configure_train(1, arrays, ConfigRecord(), cohort(1))
-    assert adapter.finish_round(1, [reply(1, arrays)]).model is None
+    assert adapter.finish_round([reply(1, arrays)]).model is None
     warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert [r.name for r in warnings] == [OURS]
     assert "Insufficient replies" in warnings[0].getMessage()

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from tests.support.replies import cohort, evaluated, reasons, record, reply
+from tests.support.replies import cohort, evaluated, outcome_of_evaluation, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -26,7 +26,7 @@ def qfedavg(**arguments):
 def aggregated(adapter, replies):
     nodes = range(1, len(replies) + 1)
     adapter.configure_train(1, record(weights(1)), ConfigRecord(), cohort(*nodes))
-    return adapter.finish_round(1, replies)
+    return adapter.finish_round(replies)
 
 
 def test_reply_without_the_training_loss_is_rejected_alone():
@@ -75,5 +75,5 @@ def test_mean_has_the_strategys_own_weights_and_evaluations_without_them_are_rej
         evaluated(3, 1, loss=5.0, **{"my-weight": 3.0}),
         evaluated(4, 1, loss=math.nan, **{"my-weight": 5.0}),
     ]
-    outcome = adapter.finish_evaluation(1, evaluation)
+    outcome = outcome_of_evaluation(adapter, evaluation)
     assert (outcome.metrics["loss"], list(outcome.rejected)) == (4.0, [2])

@@ -9,17 +9,17 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies import registry
-from strategies.client_report import ReplyBounds
 from strategies.compression.error_feedback import MomentumCorrection, NoFeedback, Residual
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float32
 from strategies.compression.quantized import Quantized
 from strategies.compression.rotated import Rotated
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.fedavg import FedAvg
-from strategies.flower_adapter import FlowerAdapter
-from strategies.rounds import RunSettings
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.flower_adapter import FlowerAdapter
+from strategies.rounds.values import RunSettings
 from strategies.server_optimizer import Adam
 from strategies.stc import STC
 

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 import strategies
-from tests.support.replies import cohort, evaluated, record, reply
+from tests.support.replies import cohort, evaluated, outcome_of_evaluation, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -26,7 +26,7 @@ def trained(name, *losses, **others):
         reply(node, WEIGHTS, node, **({} if loss is None else {"train-loss": loss}), **others)
         for node, loss in zip(nodes, losses, strict=True)
     ]
-    return strategy.finish_round(1, replies)
+    return strategy.finish_round(replies)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -36,7 +36,7 @@ def test_metric_spoiled_by_one_client_is_the_mean_of_the_others(name, bad, caplo
     expected = (1 * 0.5 + 3 * 2.0 + 4 * 1.0) / (1 + 3 + 4)
     assert dict(outcome.metrics) == {"train-loss": pytest.approx(expected)}
     assert outcome.partial == {"train-loss": "3 of 4 clients"}
-    assert "round 1: training metric train-loss is that of 3 of 4 clients" in caplog.text
+    assert "round 1: training metric train-loss is the mean of 3 of 4 clients" in caplog.text
     assert not outcome.rejected
     assert outcome.model is not None
 
@@ -66,7 +66,7 @@ def test_evaluation_leaves_out_the_absurd_metric_of_a_client(name):
             evaluated(2, 9, loss=4.0, accuracy=bad),
             evaluated(3, 3, loss=math.nan, accuracy=0.9),
         ]
-        outcome = strategy.finish_evaluation(1, replies)
+        outcome = outcome_of_evaluation(strategy, replies)
         assert dict(outcome.metrics) == pytest.approx({
             "loss": (2 + 9 * 4) / 10, "accuracy": (0.5 + 3 * 0.9) / 4,
         })  # fmt: skip
@@ -78,6 +78,6 @@ def test_metric_of_a_single_client_is_not_a_metric_of_the_round(name):
     strategy = strategies.build(name, {})
     replies = [evaluated(node, 1, loss=1.0) for node in (1, 2, 3)]
     replies[0].content["metrics"]["own"] = 7.0
-    outcome = strategy.finish_evaluation(1, replies)
+    outcome = outcome_of_evaluation(strategy, replies)
     assert dict(outcome.metrics) == {"loss": 1.0}
     assert outcome.partial == {}

@@ -1,6 +1,6 @@
 from itertools import product
 
-from strategies.random_streams import DOWNLINK, UPLINK, random_stream
+from strategies.rounds.messages import DOWNLINK, UPLINK, random_stream
 
 
 def test_no_two_streams_of_a_run_are_the_same():

@@ -12,18 +12,18 @@ from flwr.app import Array, ConfigRecord, Error, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.base_runner import Screening
-from strategies.client_report import ClientReport, ReplyBounds
 from strategies.compression.testing import cost
-from strategies.model import Model, change_norm
-from strategies.reply_errors import (
+from strategies.rounds.client_report import ClientReport, ReplyBounds
+from strategies.rounds.exchange import Exchange
+from strategies.rounds.model import Model, change_norm
+from strategies.rounds.reply_errors import (
     MAX_REASON,
     DivergedReplyError,
     ReplyError,
     error_reason,
     printable,
 )
-from strategies.reply_validation import Reply, check_norm, read_report
+from strategies.rounds.reply_validation import Reply, check_norm, read_report
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -71,11 +71,11 @@ def check_report(message):
 
 def assert_rejected(bad, reason, check=check):
     """Between two valid replies, the invalid one is rejected with one short line that says why."""
-    screening = Screening()
-    screening.run([reply(1, MODEL), bad, reply(3, MODEL)], check, None)
-    assert [report.node_id for report in screening.reports] == [1, 3]
-    assert list(screening.rejected) == [bad.metadata.src_node_id]
-    text = str(screening.rejected[bad.metadata.src_node_id])
+    exchange = Exchange([], check)
+    exchange.take_all([reply(1, MODEL), bad, reply(3, MODEL)])
+    assert [report.node_id for report in exchange.reports] == [1, 3]
+    assert list(exchange.rejected) == [bad.metadata.src_node_id]
+    text = str(exchange.rejected[bad.metadata.src_node_id])
     assert re.search(reason, text), text
     assert len(text.splitlines()) == 1, text
     assert len(text) <= 200, f"{len(text)} characters"

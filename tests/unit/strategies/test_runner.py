@@ -9,11 +9,21 @@ from flwr.app import ConfigRecord, Error
 
 import strategies
 from strategies.base import FederatedStrategy
-from strategies.base_runner import MAX_LOGGED_TRACEBACKS, Screening, StrategyError
-from strategies.client_report import ReplyBounds
-from strategies.rounds import RunSettings
-from strategies.strategy_runner import StrategyRunner
-from tests.support.replies import cohort, evaluated, failed, reasons, record, reply, reply_with
+from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.exchange import MAX_LOGGED_TRACEBACKS, Exchange
+from strategies.rounds.runner import StrategyError
+from strategies.rounds.strategy_runner import StrategyRunner
+from strategies.rounds.values import RunSettings
+from tests.support.replies import (
+    cohort,
+    evaluated,
+    failed,
+    outcome_of_evaluation,
+    reasons,
+    record,
+    reply,
+    reply_with,
+)
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -71,8 +81,7 @@ VALID = {"w": np.ones(1, np.float32)}
 def test_replies_are_read_as_they_come_and_then_the_strategy_steps():
     runner = recorder()
     replies = [reply(10, VALID, 3), evaluated(20, 9), reply(30, {"w": np.full(1, 5, "f4")}, 1)]
-    asked = []
-    outcome = runner.finish_round(1, arriving(runner, *replies), asked.append)
+    outcome = runner.finish_round(arriving(runner, *replies))
     assert runner.strategy.steps == [
         ("arrives", 10),
         ("read", 10),
@@ -85,27 +94,27 @@ def test_replies_are_read_as_they_come_and_then_the_strategy_steps():
     ]
     assert outcome.model["w"].numpy().tolist() == [1.0]
     assert reasons(outcome) == {20: "no ArrayRecord 'arrays'"}
-    assert asked == [20]
 
 
 def test_round_with_fewer_than_min_replies_has_no_step():
     runner = recorder(min_replies=3)
     replies = [reply(10, VALID, 3), reply(20, VALID, 4), failed(30)]
-    outcome = runner.finish_round(1, replies)
+    outcome = runner.finish_round(replies)
     assert (outcome.model, outcome.metrics) == (None, None)
     assert runner.strategy.steps == [("read", 10), ("read", 20)]
     assert outcome.formula_bits_up == 0
     assert reasons(outcome)[10] == "too few usable replies: 2, min-replies is 3"
     # Nothing of it is left in the next round.
+    runner.configure_train(2, record({"w": ZERO}), ConfigRecord(), cohort())
     replies = [reply(node, {"w": np.zeros(1, np.float32)}) for node in (1, 2, 3)]
-    runner.finish_round(1, replies)
+    runner.finish_round(replies)
     assert runner.strategy.steps[-1] == ("step", [1, 2, 3], [0.0])
 
 
 def test_model_that_is_not_finite_is_discarded():
     runner = recorder()
     runner.strategy.result = np.full(1, np.nan, np.float32)
-    outcome = runner.finish_round(1, [reply(10, VALID, 3), reply(20, VALID, 4)])
+    outcome = runner.finish_round([reply(10, VALID, 3), reply(20, VALID, 4)])
     assert outcome.model is None
     assert outcome.formula_bits_up == 0
     assert set(reasons(outcome)) == {10, 20}
@@ -115,7 +124,7 @@ def test_model_that_is_not_finite_is_discarded():
 def test_infinities_of_the_sent_model_are_accepted_in_replies():
     runner = recorder(start=np.array([0, -np.inf], np.float32))
     runner.strategy.result = np.array([1, -np.inf], np.float32)
-    outcome = runner.finish_round(1, [reply(10, {"w": np.array([3, -np.inf], np.float32)}, 3)])
+    outcome = runner.finish_round([reply(10, {"w": np.array([3, -np.inf], np.float32)}, 3)])
     assert outcome.model["w"].numpy().tolist() == [1.0, -np.inf]
 
 
@@ -123,7 +132,7 @@ def test_infinities_of_the_sent_model_are_accepted_in_replies():
 def test_model_keeps_its_dtype_whatever_the_strategy_returns(dtype):
     runner = recorder(start=np.zeros(1, dtype))
     runner.strategy.result = np.full(1, 1 / 3)
-    outcome = runner.finish_round(1, [reply(10, {"w": np.ones(1, dtype)})])
+    outcome = runner.finish_round([reply(10, {"w": np.ones(1, dtype)})])
     np.testing.assert_array_equal(outcome.model["w"].numpy(), np.array([1 / 3], dtype), strict=True)
 
 
@@ -131,13 +140,13 @@ def test_vector_of_another_size_ends_the_run():
     runner = recorder()
     runner.strategy.result = np.ones(2, np.float32)
     with pytest.raises(StrategyError, match=r"step returned \[2\], not \[1\]"):
-        runner.finish_round(1, [reply(10, VALID, 3)])
+        runner.finish_round([reply(10, VALID, 3)])
 
 
 def test_second_reply_of_a_node_is_rejected():
     runner = recorder()
     replies = [reply(7, VALID, 1), reply(7, VALID, 100), reply(8, VALID, 10)]
-    outcome = runner.finish_round(1, replies)
+    outcome = runner.finish_round(replies)
     assert runner.strategy.steps[-1][1] == [7, 8]
     assert reasons(outcome) == {7: "a second reply from the same node"}
 
@@ -152,7 +161,7 @@ def test_error_that_is_not_a_reply_error_is_raised():
     runner = StrategyRunner(Broken())
     runner.configure_train(1, record(VALID), ConfigRecord(), cohort())
     with pytest.raises(KeyError):
-        runner.finish_round(1, [reply(1, VALID)])
+        runner.finish_round([reply(1, VALID)])
 
 
 @pytest.mark.parametrize("name", ["validate", "finalize", "round_bits"])
@@ -169,9 +178,8 @@ def test_reply_that_is_rejected_changes_nothing_in_the_strategy(name):
     runner.configure_train(1, record(model(0)), config, cohort(10, 20))
     poisoned = {key: array * np.float32(np.nan) for key, array in model(1).items()}
     bad = [reply(10, {"w": np.ones(1)}), reply(20, poisoned), evaluated(30, 1)]
-    runner.finish_round(1, bad)  # sizes are computed the first time
     before = pickle.dumps(runner)
-    assert len(runner.finish_round(1, bad).rejected) == 3
+    assert len(runner.finish_round(bad).rejected) == 3
     assert pickle.dumps(runner) == before
 
 
@@ -181,9 +189,9 @@ def test_reply_that_is_rejected_changes_nothing_in_the_strategy(name):
 def test_uncompressed_traffic_counts_32_bits_an_entry():
     strategy = strategies.build("fedavg", {})
     strategy.configure_train(1, record(model(0)), ConfigRecord(), cohort(10, 20, 30))
-    assert strategy.round_bits([10, 20, 30]) == 3 * 32 * SIZE
-    replies = [reply(10, model(1)), failed(20), reply(30, model(2))]
-    assert strategy.finish_round(1, replies).formula_bits_up == 2 * 32 * SIZE
+    outcome = strategy.finish_round([reply(10, model(1)), failed(20), reply(30, model(2))])
+    assert outcome.formula_bits_down == 3 * 32 * SIZE
+    assert outcome.formula_bits_up == 2 * 32 * SIZE
 
 
 # Evaluation.
@@ -193,10 +201,10 @@ def test_evaluation_bounds_examples_but_needs_only_one_reply():
     settings = RunSettings(min_replies=3, bounds=ReplyBounds(max_examples=100))
     strategy = strategies.build("fedavg", {}, settings)
     replies = [evaluated(10, 100, loss=2.0), evaluated(20, 101, loss=9.0)]
-    outcome = strategy.finish_evaluation(4, replies)
+    outcome = outcome_of_evaluation(strategy, replies)
     assert dict(outcome.metrics) == {"loss": 2.0}
     assert reasons(outcome) == {20: "num-examples is 101, max-examples is 100"}
-    assert strategy.finish_evaluation(5, [failed(10)]).metrics is None
+    assert outcome_of_evaluation(strategy, [failed(10)]).metrics is None
 
 
 # The client's end, and logging.
@@ -204,7 +212,7 @@ def test_evaluation_bounds_examples_but_needs_only_one_reply():
 
 @pytest.fixture(autouse=True)
 def no_traceback_logged(monkeypatch):
-    monkeypatch.setattr(Screening, "logged", set())
+    monkeypatch.setattr(Exchange, "logged", set())
 
 
 def tracebacks(caplog, *errors):
@@ -212,7 +220,7 @@ def tracebacks(caplog, *errors):
     caplog.clear()
     with caplog.at_level(logging.DEBUG, logger="fedavg_app.strategies"):
         recorder().finish_round(
-            1, [reply_with(node, Error(0, text)) for node, text in enumerate(errors, 1)]
+            [reply_with(node, Error(0, text)) for node, text in enumerate(errors, 1)]
         )
     lines = [entry.getMessage() for entry in caplog.records]
     return [line for line in lines if line.startswith("node ")]

@@ -7,8 +7,8 @@ from flwr.app import ConfigRecord
 
 import strategies
 from strategies import server_optimizer
-from strategies.flower_arrays import to_record
-from strategies.rounds import RunSettings
+from strategies.rounds.flower_arrays import to_record
+from strategies.rounds.values import RunSettings
 from strategies.server_optimizer import SGD
 from tests.support.compressed_network import SIZE, Network, flatten
 from tests.support.replies import as_numpy, cohort, reply
@@ -36,7 +36,7 @@ def run(runner, model, *means, **config):
     """Return the model after rounds in which the clients' mean was each of the means."""
     for number, mean in enumerate(means, 1):
         runner.configure_train(number, to_record(model), ConfigRecord(config), cohort(1))
-        outcome = runner.finish_round(number, [reply(1, {**model, **mean})])
+        outcome = runner.finish_round([reply(1, {**model, **mean})])
         model = as_numpy(outcome.model)
     return model
 
@@ -52,7 +52,7 @@ def test_round_whose_buffers_would_not_be_finite_does_not_move_the_moments():
         for number, mean in enumerate(means, 1):
             runner.configure_train(number, sent, ConfigRecord(), cohort(1))
             arrays = {"w": np.full(2, float(number == len(means))), "mean": np.full(2, mean)}
-            outcome = runner.finish_round(number, [reply(1, arrays, 10**9)])
+            outcome = runner.finish_round([reply(1, arrays, 10**9)])
             assert (outcome.model is None) == (mean > 1e300)
             sent = outcome.model or sent
         found.append(as_numpy(sent))

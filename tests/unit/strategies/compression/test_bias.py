@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strategies import compression
-from strategies.compression.float16 import Float16
+from strategies.compression.floats import Float16
 from strategies.compression.hadamard import BLOCK
 from strategies.compression.rotated import Rotated
 from tests.support.compression_reference import decoded, generator

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from strategies import compression
-from strategies.compression.float16 import Float16
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float16, Float32
 from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
 from strategies.compression.random_entries import RandomEntries

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float32
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import (

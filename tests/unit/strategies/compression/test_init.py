@@ -4,7 +4,7 @@ import pytest
 
 from strategies import compression
 from strategies.compression.compressor import Compressor
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float32
 
 
 class Abstract(Compressor):

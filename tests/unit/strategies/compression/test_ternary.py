@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float32
 from strategies.compression.golomb import position_bits
 from strategies.compression.largest_entries import keep_count
 from strategies.compression.ternary import Ternary

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
-from strategies.compression.float32 import Float32
+from strategies.compression.floats import Float32
 from strategies.compression.sparse import Sparse
 from strategies.compression.testing import CompressorContract
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from .compression.sync_protocol import Version
+from ..compression.sync_protocol import Version
 from .flower_arrays import find_record, from_record, to_record
 from .messages import Received
 from .model import Vector

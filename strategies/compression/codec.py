@@ -13,15 +13,15 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from .compression import COMPRESSORS, FEEDBACK
-from .compression.compressor import Compressor
-from .compression.error_feedback import (
+from ..registry import Registry
+from . import COMPRESSORS, FEEDBACK
+from .compressor import Compressor
+from .error_feedback import (
     ErrorFeedback,
     NoFeedback,
     Residual,
     check_contraction,
 )
-from .registry import Registry
 
 
 @dataclass(frozen=True)

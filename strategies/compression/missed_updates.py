@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compression.sync_protocol import Version, encode_update
+from .sync_protocol import Version, encode_update
 
 
 class MissedUpdates:

@@ -1,4 +1,4 @@
-"""Fast conversion between NumPy arrays and Flower's `Array`, `ArrayRecord` and `RecordDict`.
+"""Flower's arrays and records: fast conversion from and to NumPy's arrays, and their bytes.
 
 An `Array` made from a NumPy array holds a .npy file, whose header NumPy writes and parses as Python
 text, which takes many times as long as a small array's values. The messages of a run repeat the
@@ -6,13 +6,13 @@ same few headers, so they are cached here. The bytes are those of ``Array(array)
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -95,6 +95,26 @@ def get_record(content: RecordDict, name: str, kind: type[Record]) -> Record:
     return record
 
 
+def message_bytes(message: Message) -> int:
+    """Return the bytes of the message's records: their values and their names.
+
+    Arrays count as serialized (with NumPy's 128-byte header), numbers 8 bytes, booleans 1, text and
+    bytes their length. What the transport adds around a record is not counted; an error reply
+    carries nothing. (Flower's own `count_bytes` raises for an empty text or list, which a client
+    may send.)
+    """
+    return records_bytes(message.content.values()) if message.has_content() else 0
+
+
+def records_bytes(records: Iterable[Mapping[str, Any]]) -> int:
+    """Return the bytes of records, counted as in `message_bytes`."""
+    return sum(
+        len(_utf8(name)) + _value_bytes(value)
+        for record in records
+        for name, value in record.items()
+    )
+
+
 @lru_cache(maxsize=256)
 def _header_bytes(dtype: str, shape: tuple[int, ...]) -> bytes:
     file = BytesIO()
@@ -115,3 +135,20 @@ def _parse_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[np.gener
     except Exception as error:  # NumPy raises various types for malformed headers
         raise ValueError("has an unreadable header") from error
     return header
+
+
+def _value_bytes(value: Any) -> int:
+    if isinstance(value, Array):
+        return len(value.data)
+    if isinstance(value, list):
+        return sum(_value_bytes(item) for item in value)
+    if isinstance(value, bool):
+        return 1
+    if isinstance(value, str):
+        return len(_utf8(value))
+    return len(value) if isinstance(value, bytes) else 8
+
+
+def _utf8(text: str) -> bytes:
+    """Return the text's bytes; a name from a device may have halves of surrogate pairs."""
+    return text.encode(errors="surrogatepass")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compression.decoded_update import Update, add_weighted
+from ..compression.decoded_update import Update, add_weighted
 from .model import Array, Arrays, TrainedArrays
 
 # What is averaged over the clients: an array, or what adds itself.

@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from .registry import parameters_of
+from ..registry import parameters_of
 
 # Arguments of ours, which become Flower's argument "accountant".
 DELTA, MAX_EPSILON, ACCOUNTANT = "target_delta", "max_epsilon", "accountant"

@@ -2,10 +2,8 @@
 
 import logging
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -19,8 +17,8 @@ from flwr.serverapp.strategy import (
 )
 
 from .aggregation import BufferMean
-from .base_runner import Finish, FinishEvaluation, Runner, StrategyError, Use
 from .client_report import ClientReport
+from .exchange import Exchange, Exchanges
 from .flower_arrays import array_record, find_record, get_record, to_record
 from .flower_metrics import check_keys, keep_shared, wrapped
 from .messages import ARRAYS, METRICS, NUM_EXAMPLES
@@ -28,7 +26,8 @@ from .model import Arrays, Model, Vector, buffer_norms, change_norm
 from .privacy import accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
-from .rounds import Round, RunSettings
+from .runner import Runner, StrategyError, next_buffers
+from .values import Round, RoundOutcome, RunSettings
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")
@@ -57,9 +56,9 @@ class FlowerAdapter(Runner):
     """Runs a strategy written for Flower; it gets only replies with the model's arrays, all finite.
 
     Flower's strategies drop a round in which a reply's records or metrics differ from the others':
-    they see only the metrics that all have (`strategies.flower_metrics`), and only trained arrays:
-    a server optimiser's step would make a variance negative, and noise would spoil a counter. The
-    next model has the mean of the buffers, weighted by n_k.
+    they see only the metrics that all have (`flower_metrics`), and only trained arrays: a server
+    optimiser's step would make a variance negative, and noise would spoil a counter. The next model
+    has the mean of the buffers, weighted by n_k.
 
     Args:
         inner: The strategy.
@@ -73,10 +72,10 @@ class FlowerAdapter(Runner):
         self.clips_on_clients = isinstance(inner, CLIPPED_BY_CLIENTS)
         self.counts_privacy = accountant_of(inner) is not None
 
-    def configure_train(
+    def round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return the inner strategy's messages, for all nodes of the grid.
+    ) -> Exchanges:
+        """Yield the inner strategy's messages, for all nodes of the grid; return the outcome.
 
         Raises:
             ValueError: As for `Runner.read_model`.
@@ -91,21 +90,68 @@ class FlowerAdapter(Runner):
         if isinstance(self.inner, PRIVATE) and sampled != (clients := len(messages)):
             fix = f"the noise is for their number; give {clients}"
             raise StrategyError(f"num-sampled-clients = {sampled}, the round has {clients}: {fix}")
-        return messages
+        buffers, kept = BufferMean(model.buffers), list[Message]()
 
-    def configure_evaluate(
+        def read(message: Message) -> ClientReport:
+            reply = Reply(message, model, self.settings.bounds)
+            report, vector, own = reply.report, reply.vector, reply.buffers
+            vector = self._check(report, vector, own)
+            buffers.add(own, report.num_examples)
+            # Flower's strategies take arrays by their place.
+            record = to_record(model.layout.unflatten(vector))
+            message.content = RecordDict({**message.content, ARRAYS: record})
+            kept.append(message)
+            return report
+
+        exchange = Exchange(messages, read)
+        yield exchange
+        next_arrays, metrics = None, None
+        try:
+            exchange.require(self.settings.min_replies)
+            means = next_buffers(model, buffers)
+            vector, metrics = self._aggregate(kept, exchange.reports)
+            if vector is not None:
+                next_arrays = Model(model.layout, vector, means, model.order).record
+        except ReplyError as error:
+            exchange.reject_all(error)
+        accountant = accountant_of(self.inner)
+        return RoundOutcome(
+            model=next_arrays,
+            metrics=None if next_arrays is None else metrics,
+            partial=exchange.log(server_round, "training"),
+            rejected=exchange.rejected,
+            formula_bits_down=len(messages) * self.reply_bits(0),
+            formula_bits_up=len(exchange.reports) * self.reply_bits(0),
+            privacy={} if accountant is None else accountant.spent(),
+        )
+
+    def evaluation(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return the inner strategy's messages."""
-        model = self.read_model(arrays)
+    ) -> Exchanges:
+        """Yield the inner strategy's messages; return what it makes of the clients' metrics."""
+        model, kept = self.read_model(arrays), list[Message]()
         with self._calling_inner(server_round):
             made = self.inner.configure_evaluate(server_round, trained_record(model), config, grid)
-            return with_buffers(list(made), model)
+            messages = with_buffers(list(made), model)
 
-    def privacy_spent(self) -> dict[str, float]:
-        """Return what the inner strategy's accountant has counted; empty if it has none."""
-        accountant = accountant_of(self.inner)
-        return {} if accountant is None else accountant.spent()
+        def read(message: Message) -> ClientReport:
+            report = read_report(message, self.settings.bounds, NUM_EXAMPLES)
+            check_keys(report, self.inner, trained=False)
+            kept.append(message)
+            return report
+
+        exchange = Exchange(messages, read)
+        yield exchange
+        metrics, reports = None, exchange.reports
+        if reports:
+            complete = keep_shared(kept, reports, self.inner)
+            with self._calling_inner(server_round):
+                metrics = self.inner.aggregate_evaluate(server_round, kept)
+            metrics = complete(metrics)
+        partial = exchange.log(server_round, "evaluation")
+        return RoundOutcome(
+            metrics=metrics, partial=partial, rejected=exchange.rejected, reports=reports
+        )
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""
@@ -118,42 +164,6 @@ class FlowerAdapter(Runner):
             logger.warning("averaged without clipping and noise: %s", names)
         if self.counts_privacy:
             logger.info("%s", COVERED)
-
-    def _begin(self, buffers: BufferMean) -> tuple[Use, Finish]:
-        """Collect the replies that the inner strategy can use, and pass them all at once."""
-        model = self.now.model
-        kept: list[Message] = []
-
-        def use(message: Message) -> ClientReport:
-            reply = Reply(message, model, self.settings.bounds)
-            report, vector, own = reply.report, reply.vector, reply.buffers
-            vector = self._check(report, vector, own)
-            buffers.add(own, report.num_examples)
-            # Flower's strategies take arrays by their place.
-            record = to_record(model.layout.unflatten(vector))
-            message.content = RecordDict({**message.content, ARRAYS: record})
-            kept.append(message)
-            return report
-
-        return use, partial(self._aggregate, kept)
-
-    def _begin_evaluation(self, server_round: int) -> tuple[Use, FinishEvaluation]:
-        """Give the inner strategy the metrics."""
-        kept: list[Message] = []
-
-        def use(message: Message) -> ClientReport:
-            report = read_report(message, self.settings.bounds, NUM_EXAMPLES)
-            check_keys(report, self.inner, trained=False)
-            kept.append(message)
-            return report
-
-        def finish(reports: list[ClientReport]) -> MetricRecord:
-            complete = keep_shared(kept, reports, self.inner)
-            with self._calling_inner(server_round):
-                metrics = self.inner.aggregate_evaluate(server_round, kept)
-            return complete(metrics)
-
-        return use, finish
 
     def _check(self, report: ClientReport, vector: Vector, buffers: Arrays) -> Vector:
         """Check that the inner strategy can handle a reply; return its vector.
@@ -250,23 +260,19 @@ def with_buffers(messages: list[Message], model: Model) -> list[Message]:
 
 @contextmanager
 def as_debug_messages() -> Iterator[None]:
-    """Log what this thread sends to Flower's logger to ours instead, INFO as DEBUG.
+    """Log what Flower's logger gets to ours instead, INFO as DEBUG.
 
     Flower's strategies write several INFO lines in every round to the logger "flwr", which has a
     handler of its own: the lines would go through a live display, and a second time to the root
     logger's handlers. DEBUG messages go to a run's ``run.log``; warnings keep their level.
     """
-    thread, level = threading.get_ident(), FLOWER.level
 
     def forward(record: logging.LogRecord) -> bool:
-        if record.thread != thread:
-            return record.levelno >= level
-        if record.levelno > logging.INFO:
-            logger.log(record.levelno, "%s", record.getMessage())
-        else:
-            logger.debug("%s", record.getMessage().replace("\t", "  "))
+        level = record.levelno if record.levelno > logging.INFO else logging.DEBUG
+        logger.log(level, "%s", record.getMessage().replace("\t", "  "))
         return False
 
+    level = FLOWER.level
     FLOWER.addFilter(forward)
     FLOWER.setLevel(logging.DEBUG)
     try:

@@ -13,8 +13,8 @@ from flwr.app import ArrayRecord
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from .compression.decoded_update import add_weighted
-from .compression.vector_layout import Layout
+from ..compression.decoded_update import add_weighted
+from ..compression.vector_layout import Layout
 from .flower_arrays import from_record, to_record
 
 Array = NDArray[Any]

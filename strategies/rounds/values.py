@@ -1,4 +1,4 @@
-"""The values of a round: its settings, what a strategy sees of it, and its outcome."""
+"""The values of a round: its settings, what a strategy sees of the round, and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,8 @@ class RoundOutcome:
         metrics: The clients' metrics, aggregated; None without a usable reply.
         partial: For metrics that lack usable values of some clients: "3 of 4 clients".
         rejected: The reason, by node id, for every reply that was rejected.
-        formula_bits_up: The bits of the valid training replies by the papers' formulas.
+        formula_bits_down: The bits of the training messages by the papers' formulas.
+        formula_bits_up: The bits of the valid training replies, likewise.
         privacy: The "epsilon" and "epsilon-replace-one" at a "delta" that the run has spent so far;
             empty if not counted.
         reports: The reports of clients whose replies are used.
@@ -99,6 +100,7 @@ class RoundOutcome:
     metrics: MetricRecord | None = None
     partial: Mapping[str, str] = field(default_factory=dict)
     rejected: Mapping[int, ReplyError] = field(default_factory=dict)
+    formula_bits_down: float = 0.0
     formula_bits_up: float = 0.0
     privacy: Mapping[str, float] = field(default_factory=dict)
     reports: Sequence[ClientReport] = ()

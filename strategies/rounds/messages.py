@@ -1,20 +1,21 @@
-"""What server and clients exchange, as values.
+"""What server and clients exchange, as values, and the contents of the server's messages.
 
 The server sends a `Broadcast`, which the client gets as `Received`; the client returns an `Update`,
-which the server gets as a `Reply`. Only `server_messages` and `reply_validation` on the server and
+which the server gets as a `Reply`. Only `write_contents` and `reply_validation` on the server and
 `client_messages` on the client turn them into Flower's records and back; docs/protocol.md has the
 records.
 """
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from .flower_arrays import array_record, to_record
 from .model import Arrays, Model, Vector
-from .random_streams import random_stream
 from .reply_errors import ReplyError
 
 # The records of a message: of arrays, of metrics, of settings; and names of metrics.
@@ -26,13 +27,22 @@ SERVER_ROUND = "server-round"
 # The strategies' own record: the server's entries for the client's end, and a reply's payload. Its
 # name begins the names of their further records, which handlers never see.
 OWN, PAYLOAD = "fedavg-strategies", "payload"
-# The record of arrays that are sent uncompressed beside compressed arrays.
-BUFFERS = f"{OWN}.buffers"
 # Entries of the own record: the names of the buffers, and of the records of arrays and of settings
 # unless those are "arrays" and "config".
 BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
+# Entries of compressed strategies: the head, the updates that the client missed, and, with the
+# model, the text of what compresses them.
+HEAD, UPDATES, CODEC = "head", "updates", "codec"
+# Further records: of arrays that are sent uncompressed beside compressed arrays; of the names and
+# places of arrays that stay on the client, and of their initial values; and of a reply that names
+# an array which the client seems to keep.
+BUFFERS = f"{OWN}.buffers"
+PLACES, VALUES = f"{OWN}.local-arrays", f"{OWN}.local-values"
+NOTE = f"{OWN}.note"
 # The setting by which Flower's wrappers tell clients to clip the models that they send.
 CLIPPING_NORM = "clipping_norm"
+# What compressors draw for: a client's update, and the server's.
+UPLINK, DOWNLINK = "uplink", "downlink"
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 Entry = int | bytes | str
@@ -134,3 +144,63 @@ def named_or_only(content: RecordDict, name: str, kind: type[Record]) -> tuple[s
         raise ReplyError(f"no {kind.__name__} {name!r}")
     key = name if name in found else next(iter(found))
     return key, found[key]
+
+
+def random_stream(
+    seed: object, purpose: str, client: object, server_round: int
+) -> np.random.Generator:
+    """Return the generator for a purpose in a round, of a client or of all clients.
+
+    Args:
+        seed: The run's. The CRC-32 of its text stands for a value that is no integer from 0.
+        purpose: `UPLINK` for a client's update, `DOWNLINK` for the server's.
+        client: The client's partition, likewise; 0 for the server.
+        server_round: From 1: `numpy.random.SeedSequence` ignores trailing zeros.
+    """
+    own, of_client = (
+        value if isinstance(value, int) and value >= 0 else zlib.crc32(str(value).encode())
+        for value in (seed, client)
+    )
+    return np.random.default_rng([own, zlib.crc32(purpose.encode()), of_client, server_round])
+
+
+def write_contents(
+    model: Model,
+    settings: ConfigRecord,
+    keys: tuple[str, str],
+    broadcasts: Iterable[Broadcast],
+    common: Mapping[str, Any],
+    further: Iterable[Mapping[str, ArrayRecord | ConfigRecord]],
+) -> Iterator[RecordDict]:
+    """Yield the whole content of a message for each broadcast.
+
+    Contents of the same broadcast share their records; a client mod may replace them.
+
+    Args:
+        model: The global model.
+        settings: The settings sent to all clients, as they are.
+        keys: The names of the record of arrays and of that of settings.
+        broadcasts: What is sent to the clients besides.
+        common: Entries of the strategies' own record for all clients.
+        further: Further records for each client.
+    """
+    arrays, config = keys
+    buffers = array_record({name: model.record[name] for name in model.buffers})
+    written: dict[Hashable, RecordDict] = {}
+    vectors: dict[int, tuple[Vector, ArrayRecord]] = {}
+    for broadcast, records in zip(broadcasts, further, strict=True):
+        own = tuple((name, id(vector)) for name, vector in broadcast.vectors.items())
+        key = (*broadcast.entries.items(), broadcast.full, own)
+        if key not in written:
+            content = RecordDict({arrays: model.record} if broadcast.full else {})
+            content[config] = settings
+            if entries := {**common, **broadcast.entries}:
+                content[OWN] = ConfigRecord(entries)
+            if buffers and not broadcast.full:
+                content[BUFFERS] = buffers
+            for name, vector in broadcast.vectors.items():
+                if id(vector) not in vectors:
+                    vectors[id(vector)] = vector, to_record(model.layout.unflatten(vector))
+                content[f"{OWN}.{name}"] = vectors[id(vector)][1]
+            written[key] = content
+        yield RecordDict({**written[key], **records})

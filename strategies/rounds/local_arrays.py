@@ -8,7 +8,8 @@ What it then reports as its change takes back what the server sent, error feedba
 the model grows until it is of no use. `taken_back` finds such an array.
 """
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import cast
 
@@ -18,13 +19,9 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from .aggregation import finite_or_sent
 from .flower_arrays import array_record, find_record, from_record, get_record
-from .messages import named_or_only
+from .messages import PLACES, VALUES, named_or_only
 from .model import Model, Vector
 
-# The records of a message, and of a client's state: the arrays' names and places, their values.
-PLACES, VALUES = "fedavg-strategies.local-arrays", "fedavg-strategies.local-values"
-# The record of a reply that names an array which the client seems to keep.
-NOTE = "fedavg-strategies.note"
 # By how many times what training returned of an array its change may exceed that before the server
 # warns, and before the reply is rejected. Without arrays kept it is below 1.5 in runs of STC and
 # top-k with p from 1/20 to 1/400, and below 1 after ten rounds.
@@ -36,20 +33,66 @@ def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def places_of(names: Sequence[str], patterns: Sequence[str]) -> dict[str, int]:
-    """Return the places among a model's arrays of those that match any of the patterns.
+class KeptArrays:
+    """The server's part: the arrays of a model that do not travel, with their initial values.
 
-    Raises:
-        ValueError: A pattern matches none, or all match.
+    Args:
+        patterns: Names of arrays, or patterns.
+
+    Attributes:
+        initial: Their initial values.
     """
-    for pattern in patterns:
-        if not matching(names, [pattern]):
-            there = ", ".join(names)
-            raise ValueError(f"local_arrays: {pattern!r} matches no array; there are: {there}")
-    local = matching(names, patterns)
-    if local and len(local) == len(names):
-        raise ValueError(f"local_arrays = {tuple(patterns)}: nothing would be sent; give fewer")
-    return {name: place for place, name in enumerate(names) if name in local}
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self.initial = ArrayRecord()
+        self._places: dict[str, int] = {}
+        self.begin_training()
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def begin_training(self) -> None:
+        """Begin with clients that have no values of their own."""
+        self._training = secrets.randbits(31)  # tells clients that another training has begun
+        self._keeping = set[int]()  # the nodes that have their local arrays
+
+    def travelling(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the arrays that travel.
+
+        Raises:
+            ValueError: A pattern matches none, or all match.
+        """
+        names = list(arrays)
+        for pattern in self._patterns:
+            if not matching(names, [pattern]):
+                there = ", ".join(names)
+                raise ValueError(f"local_arrays: {pattern!r} matches no array; there are: {there}")
+        local = matching(names, self._patterns)
+        if local and len(local) == len(names):
+            given = tuple(self._patterns)
+            raise ValueError(f"local_arrays = {given}: nothing would be sent; give fewer")
+        self._places = {name: place for place, name in enumerate(names) if name in local}
+        if not local:
+            return arrays
+        self.initial = array_record({name: arrays[name] for name in local})
+        return array_record({name: arrays[name] for name in names if name not in local})
+
+    def completed(self, sent: ArrayRecord) -> ArrayRecord:
+        """Return the model with the initial values of the arrays that do not travel."""
+        return complete(sent, self.initial, self._places) if self else sent
+
+    def records(self, node: int, key: str) -> dict[str, ArrayRecord | ConfigRecord]:
+        """Return what a message tells a node; ``key`` is the name of its record of arrays."""
+        if not self:
+            return {}
+        told = ConfigRecord({"training": self._training, "record": key})
+        told["names"], told["places"] = list(self._places), list(self._places.values())
+        return {PLACES: told} if node in self._keeping else {PLACES: told, VALUES: self.initial}
+
+    def note(self, used: Iterable[int], rejected: Iterable[int]) -> None:
+        """Note the nodes whose replies were used, and so have values, and those rejected."""
+        self._keeping = (self._keeping | set(used)) - set(rejected)
 
 
 def complete(

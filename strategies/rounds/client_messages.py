@@ -10,7 +10,6 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from .client_memory import ClientMemory
 from .flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
-from .local_arrays import NOTE
 from .messages import (
     ARRAYS,
     ARRAYS_KEY,
@@ -18,6 +17,7 @@ from .messages import (
     BUFFERS,
     CONFIG,
     CONFIG_KEY,
+    NOTE,
     NUM_EXAMPLES,
     OWN,
     PAYLOAD,
@@ -39,6 +39,48 @@ class NoUpdateError(Exception):
     """The handler's reply has no arrays, or is an error; it is sent to the server unchanged."""
 
 
+class Handler:
+    """A ClientApp's handler, called with a model in place of a message.
+
+    Args:
+        message: The server's message.
+        context: The client's.
+        call_next: The handler.
+        received: What the message holds.
+
+    Attributes:
+        key: The name of the record of arrays.
+        reply: The handler's reply to its last call; None before.
+    """
+
+    def __init__(
+        self, message: Message, context: Context, call_next: ClientAppCallable, received: Received
+    ) -> None:
+        self._message, self._context, self._call_next = message, context, call_next
+        self._received = received
+        self.key = str(received.entries.get(ARRAYS_KEY, ARRAYS))
+        self.reply: Message | None = None
+
+    def __call__(self, model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
+        """Return what training made of the model; an empty update if clients test it.
+
+        Raises:
+            NoUpdateError: The handler has returned no arrays.
+        """
+        # A separate record: other clients in this process share the model.
+        content = RecordDict({self.key: array_record(model.record), **self._received.others})
+        for own, vector in (vectors or {}).items():
+            content[own] = to_record(model.layout.unflatten(vector))
+        self._message.content = content
+        self.reply = reply = self._call_next(self._message, self._context)
+        if reply.has_content() and not self._received.trains:
+            reply.content.pop(self.key, None)  # the server does not read the model
+            return Update()
+        if not reply.has_content() or not reply.content.array_records:
+            raise NoUpdateError
+        return _take_update(reply.content, self.key, model)
+
+
 def around_handler(
     end: ClientEnd, message: Message, context: Context, call_next: ClientAppCallable
 ) -> Message:
@@ -49,36 +91,19 @@ def around_handler(
             than the model's, or the strategy's client function raised.
     """
     received, memory = _received(message, context), ClientMemory.read(context.state)
-    key = str(received.entries.get(ARRAYS_KEY, ARRAYS))
+    handler = Handler(message, context, call_next, received)
     before = context.state.copy()  # the handler keeps its own there, such as momentum
-    reply: Message | None = None
-
-    def train(model: Model, vectors: Mapping[str, Vector] | None = None) -> Update:
-        nonlocal reply
-        # A separate record: other clients in this process share the model.
-        content = RecordDict({key: array_record(model.record), **received.others})
-        for own, vector in (vectors or {}).items():
-            content[own] = to_record(model.layout.unflatten(vector))
-        message.content = content
-        reply = call_next(message, context)
-        if reply.has_content() and not received.trains:
-            reply.content.pop(key, None)  # the server does not read the model
-            return Update()
-        if not reply.has_content() or not reply.content.array_records:
-            raise NoUpdateError
-        return _take_update(reply.content, key, model)
-
     try:
-        update, kept = end(received, memory, train)
+        update, kept = end(received, memory, handler)
     except NoUpdateError:
-        assert reply is not None
-        return reply
+        assert handler.reply is not None
+        return handler.reply
     if kept is None:
         context.state = before
-        reply = None
-    if reply is None:
+    reply = handler.reply
+    if reply is None or kept is None:
         reply = Message(RecordDict(), reply_to=message)
-    _write_update(reply.content, key, update)
+    _write_update(reply.content, handler.key, update)
     if kept is not None:
         kept.write(context.state)
     return reply

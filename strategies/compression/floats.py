@@ -1,19 +1,16 @@
-"""Half precision: every entry as an IEEE 754 float16, little endian, with a scale for each array.
-
-It halves the bytes of float32, and is the baseline for the other compressors. An array's scale is a
-power of two that brings its largest magnitude to [2^14, 2^15), so that small updates keep their 11
-significant bits.
-"""
+"""Every entry, in single or in half precision: no compression, and the baseline for the others."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from .compressor import Compressor
-from .decoded_update import DecodeError, DenseUpdate, Vector
+from .decoded_update import DecodeError, DenseUpdate, Vector, read_floats
 from .vector_layout import Layout
 
-BITS, EXPONENT_BITS = 16, 8
+# Bits of a float32, and of a float16 and an array's exponent.
+BITS = 32
+HALF_BITS, EXPONENT_BITS = 16, 8
 # The exponent of the largest magnitude as `np.frexp` has it: in [2^14, 2^15).
 LARGEST_EXPONENT = 15
 LEAST_EXPONENT = -127  # whose power's inverse a float32 holds
@@ -22,8 +19,35 @@ BELOW_LARGEST = np.float32(32752)
 
 
 @dataclass(frozen=True)
+class Float32(Compressor):
+    """Sends updates uncompressed, 4 bytes an entry."""
+
+    def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
+        """Return 4 bytes an entry."""
+        return vector.astype("<f4", copy=False).tobytes()
+
+    def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
+        """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
+        if len(data) != 4 * layout.size:
+            raise DecodeError(f"{len(data)} bytes, not 4 for each of {layout.size} entries")
+        return DenseUpdate(read_floats(data))
+
+    def error_bound(self, size: int) -> float:
+        """Return 0."""
+        return 0.0
+
+    def expected_bits(self, layout: Layout) -> float:
+        """Return 32 bits an entry."""
+        return float(BITS * layout.size)
+
+
+@dataclass(frozen=True)
 class Float16(Compressor):
-    """Sends 11 significant bits of every entry, fewer of those 2^29 times below the largest."""
+    """Sends every entry as an IEEE 754 float16, little endian, with a scale for each array.
+
+    An array's scale is a power of two that brings its largest magnitude to [2^14, 2^15), so that
+    small updates keep their 11 significant bits; entries 2^29 times below the largest keep fewer.
+    """
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
@@ -63,4 +87,4 @@ class Float16(Compressor):
 
     def expected_bits(self, layout: Layout) -> float:
         """Return 16 bits an entry, and the exponent of each array."""
-        return float(BITS * layout.size + EXPONENT_BITS * len(layout.sizes))
+        return float(HALF_BITS * layout.size + EXPONENT_BITS * len(layout.sizes))

@@ -1,0 +1,1 @@
+"""What runs a strategy's rounds: messages and their checks, clients' memory, the runners."""

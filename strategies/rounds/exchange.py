@@ -1,0 +1,163 @@
+"""The exchanges of a round: messages to clients, and their replies, taken one after the other.
+
+A round is a generator of exchanges, usually of one. The code that runs it sends the messages of an
+exchange, passes each reply to `Exchange.take` as it arrives, and continues the generator when it
+waits for no further reply. What the generator returns is the round's outcome.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from flwr.app import Error, Message
+from flwr.serverapp import Grid
+
+from .client_report import ClientReport, partial_metrics
+from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
+from .values import RoundOutcome
+
+logger = logging.getLogger("fedavg_app.strategies")
+
+# Clients choose the texts of their errors, so what is logged of them is bounded.
+MAX_LOGGED_TRACEBACKS = 10
+
+# Reads a reply that has no error, and raises a `ReplyError` if it must not be used.
+Read = Callable[[Message], ClientReport]
+Yielded = TypeVar("Yielded")
+Returned = TypeVar("Returned")
+
+
+def sender(reply: Message) -> int:
+    """Return the node that sent a reply."""
+    return reply.metadata.src_node_id
+
+
+class Exchange:
+    """Messages, and which of their replies are used.
+
+    Args:
+        messages: One for each node that is asked.
+        read: Reads a reply.
+        node_of: Returns the node that a reply is of.
+        is_main: Whether these messages train, or test, the model; others prepare or complete that.
+
+    Attributes:
+        messages: The same.
+        reports: Of the replies that are used.
+        rejected: The reason, by node, for every reply that is not.
+    """
+
+    # The tracebacks that this process has logged.
+    logged: ClassVar[set[str]] = set()
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        read: Read,
+        node_of: Callable[[Message], int] = sender,
+        *,
+        is_main: bool = True,
+    ) -> None:
+        self.messages, self.is_main = messages, is_main
+        self._read, self._node_of = read, node_of
+        self._seen: set[int] = set()
+        self.reports: list[ClientReport] = []
+        self.rejected: dict[int, ReplyError] = {}
+
+    def take(self, reply: Message) -> bool:
+        """Read a reply; return whether it is used. An error or a node's second reply is not."""
+        node = self._node_of(reply)
+        try:
+            if reply.has_error():
+                self._log_traceback(node, reply.error)
+                raise ReplyError(error_reason(reply.error))
+            if node in self._seen:
+                raise ReplyError("a second reply from the same node")
+            self.reports.append(self._read(reply))
+        except ReplyError as error:
+            self.rejected[node] = error
+            return False
+        finally:
+            self._seen.add(node)
+        return True
+
+    def take_all(self, replies: Iterable[Message]) -> None:
+        """Read replies as they arrive."""
+        for reply in replies:
+            self.take(reply)
+            del reply  # as large as the model, while the next one is waited for
+
+    def require(self, at_least: int) -> None:
+        """Check that at least so many replies are used; ReplyError if there are fewer."""
+        if (used := len(self.reports)) < at_least:
+            raise ReplyError(f"too few usable replies: {used}, min-replies is {at_least}")
+
+    def reject_all(self, error: ReplyError) -> None:
+        """Reject the replies that were used so far."""
+        self.rejected |= {report.node_id: error for report in self.reports}
+        self.reports = []
+
+    def log(self, server_round: int, purpose: str) -> dict[str, str]:
+        """Log the rejected replies; return and log the `partial_metrics` of the others."""
+        for node, reason in self.rejected.items():
+            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
+        partial = partial_metrics(self.reports)
+        for name, number in partial.items():
+            text = "round %d: %s metric %s is the mean of %s: the others sent no usable value"
+            logger.warning(text, server_round, purpose, printable(shorten(name)), number)
+        return partial
+
+    def _log_traceback(self, node: int, error: Error) -> None:
+        """Log the traceback of a client's error, each once and the first few only."""
+        lines = (error.reason or "").strip()[-MAX_TRACEBACK:].splitlines()
+        # Indented, since a client could forge log lines.
+        text = "\n".join(f"    {printable(line)}" for line in lines)
+        is_new = text not in self.logged and len(self.logged) < MAX_LOGGED_TRACEBACKS
+        if len(lines) > 1 and is_new:
+            self.logged.add(text)
+            logger.debug("node %d failed:\n%s", node, text)
+
+
+Exchanges = Generator[Exchange, None, RoundOutcome]
+
+
+def advance(
+    steps: Generator[Yielded, Any, Returned], answer: Any = None
+) -> tuple[Yielded | None, Returned | None]:
+    """Return (what a generator yields next, None), or (None, what it returns at its end)."""
+    try:
+        return steps.send(answer), None
+    except StopIteration as end:
+        return None, end.value
+
+
+class StartedRound:
+    """A round whose main messages Flower's `Strategy.start` carries.
+
+    The exchanges before it go over the grid as the round begins, those after it as it ends.
+    """
+
+    def __init__(self, exchanges: Exchanges, grid: Grid) -> None:
+        self._exchanges, self._grid = exchanges, grid
+        self._exchange, self._outcome = advance(exchanges)
+        while self._exchange is not None and not self._exchange.is_main:
+            self._carry(self._exchange)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The main messages."""
+        return list(self._exchange.messages) if self._exchange is not None else []
+
+    def finish(self, replies: Iterable[Message]) -> RoundOutcome:
+        """Return the round's outcome, given the replies to its main messages."""
+        if self._exchange is not None:
+            self._exchange.take_all(replies)
+            self._exchange, self._outcome = advance(self._exchanges)
+        while self._exchange is not None:
+            self._carry(self._exchange)
+        assert self._outcome is not None
+        return self._outcome
+
+    def _carry(self, exchange: Exchange) -> None:
+        exchange.take_all(self._grid.send_and_receive(exchange.messages))
+        self._exchange, self._outcome = advance(self._exchanges)

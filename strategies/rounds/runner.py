@@ -1,0 +1,149 @@
+"""Runs a strategy's rounds, in this project's app and in any other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from .aggregation import BufferMean, finite_or_sent
+from .exchange import Exchanges, StartedRound
+from .model import Array, Model, usual_buffers
+from .reply_errors import ReplyError
+from .values import Round, RoundOutcome, RunSettings
+
+SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
+
+
+class StrategyError(RuntimeError):
+    """A strategy cannot continue; the cause, if there is one, is its exception."""
+
+
+class Runner(ABC):
+    """Runs the rounds of a strategy. It is pickled with the strategy.
+
+    Attributes:
+        settings: Of the run.
+        train_type, local_work, plain_sgd, takes_late: As in `strategies.method.Method`.
+        in_flight: The messages, by id, whose replies may still arrive, if late replies count; the
+            app keeps them here so that checkpoints have them.
+        clips_on_clients: Whether client mods clip everything that a client sends.
+        counts_privacy: Whether it counts the privacy that a run spends.
+    """
+
+    train_type: str = "train"
+    local_work: str = ""
+    plain_sgd: bool = False
+    takes_late: bool = False
+    clips_on_clients: bool = False
+    counts_privacy: bool = False
+
+    def __init__(self, settings: RunSettings | None = None) -> None:
+        self.settings = settings or RunSettings()
+        self._now: Round | None = None
+        self.in_flight: dict[str, Any] = {}
+        self._training: StartedRound | None = None
+        self._evaluation: StartedRound | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state that outlasts a round."""
+        return {**vars(self), "_now": None, "_training": None, "_evaluation": None}
+
+    @property
+    def now(self) -> Round:
+        """The round that began last."""
+        assert self._now is not None
+        return self._now
+
+    def read_model(self, arrays: ArrayRecord) -> Model:
+        """Return the model that is sent to clients.
+
+        Raises:
+            ValueError: A trained array is not of real floating-point numbers, or there is none.
+        """
+        buffers = self.settings.buffers
+        return Model.read(arrays, usual_buffers(arrays) if buffers is None else buffers)
+
+    @abstractmethod
+    def round(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Exchanges:
+        """Yield the exchanges of a round of training; return its outcome.
+
+        The model does not change if fewer than ``min-replies`` replies are used, or if the next
+        model would not be finite; then these replies are rejected, too.
+
+        Args:
+            server_round: The round's number, from 1.
+            arrays: The model.
+            config: What clients are told.
+            grid: Names the nodes that take part.
+
+        Raises:
+            StrategyError: The strategy failed.
+        """
+
+    @abstractmethod
+    def evaluation(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Exchanges:
+        """Yield the exchange of an evaluation by clients; return their metrics."""
+
+    # A round where Flower's `Strategy.start` carries its messages.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Begin a round; return one training message for each node that takes part."""
+        self._training = StartedRound(self.round(server_round, arrays, config, grid), grid)
+        return self._training.messages
+
+    def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
+        """Read the replies as they arrive, one for each node; return the round's outcome."""
+        assert self._training is not None
+        return self._training.finish(replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Begin an evaluation; return one message for each node that takes part."""
+        self._evaluation = StartedRound(self.evaluation(server_round, arrays, config, grid), grid)
+        return self._evaluation.messages
+
+    def finish_evaluation(self, replies: Iterable[Message]) -> RoundOutcome:
+        """Return the clients' metrics, together and each one's."""
+        assert self._evaluation is not None
+        return self._evaluation.finish(replies)
+
+    def reply_bits(self, node: int) -> float:
+        """Return the bits of a node's training reply by the papers' formulas."""
+        return 32.0 * self.now.model.size
+
+    def forget_clients(self) -> None:  # noqa: B027 - Flower's strategies keep nothing of clients
+        """Called when all clients have lost their memories; by default it does nothing."""
+
+    @abstractmethod
+    def summary(self) -> None:
+        """Log what the strategy is."""
+
+
+def next_buffers(model: Model, means: BufferMean) -> dict[str, Array]:
+    """Return the next model's buffers; ReplyError if they would not be finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        buffers = means.result()
+    for name, array in buffers.items():
+        check_finite(name, array, model.buffers[name])
+    return buffers
+
+
+def check_finite(name: str, array: Array, sent: Array) -> None:
+    """Check that an array of the next model has only finite values or values that were sent.
+
+    Raises:
+        ReplyError: It has others.
+    """
+    if not finite_or_sent(array, sent):
+        reason = f"array {name!r} of the next model would have NaN or infinite values"
+        raise ReplyError(f"{reason}; {SMALLER_RATES}")

@@ -1,0 +1,114 @@
+"""Runs a strategy's rounds in another app, under Flower's `Strategy.start`."""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from ..method import Ask, Method
+from .flower_arrays import message_bytes, records_bytes
+from .runner import StrategyError
+from .strategy_runner import StrategyRunner
+from .values import OTHER_APP, Round, RoundOutcome
+
+# A training ends after so many rounds in a row without a usable reply.
+MAX_EMPTY_ROUNDS = 3
+
+
+class StartRunner(StrategyRunner):
+    """Runs the rounds of a strategy for nodes that are drawn at random; counts bytes and failures.
+
+    Args:
+        strategy: The strategy.
+        sampling: Draws the nodes.
+
+    Attributes:
+        traffic: The bytes of the messages so far, and of the same messages if each had the model.
+    """
+
+    def __init__(self, strategy: Method, sampling: FedAvg) -> None:
+        super().__init__(strategy, OTHER_APP)
+        self._sampling = sampling
+        self._sent: list[Metadata] = []  # of the messages last made
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self.traffic = dict.fromkeys(("down", "up", "models down", "models up"), 0)
+        self._empty, self._reasons = 0, ""  # rounds in a row without a usable reply, and why
+
+    def begin_training(self) -> None:
+        """Begin another training with the same strategy."""
+        super().begin_training()
+        self._count_anew()
+
+    def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
+        """Return the nodes that Flower's FedAvg draws."""
+        draw = self._sampling.configure_train if trains else self._sampling.configure_evaluate
+        drawn = draw(server_round, ArrayRecord(), ConfigRecord(), grid)
+        return [message.metadata.dst_node_id for message in drawn]
+
+    def messages(self, now: Round, ask: Ask) -> list[Message]:
+        """Return one message for each of the nodes that are asked; count their bytes."""
+        messages = super().messages(now, ask)
+        self._sent = [message.metadata for message in messages]
+        self.traffic["down"] += sum(map(message_bytes, messages))
+        self._model_bytes = records_bytes([now.model.record, self._local.initial])
+        self.traffic["models down"] += len(messages) * self._model_bytes
+        return messages
+
+    def node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of, or, if it has not answered, that was to answer."""
+        answered = reply.metadata.reply_to_message_id
+        if reply.has_error() and answered:  # it may be the SuperLink's own reply
+            for sent in self._sent:
+                if sent.message_id == answered:
+                    return sent.dst_node_id
+        return super().node_of(reply)
+
+    def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
+        """Return the round's outcome.
+
+        Raises:
+            StrategyError: The strategy failed, or every reply was rejected in `MAX_EMPTY_ROUNDS`
+                rounds in a row.
+        """
+        outcome = super().finish_round(self._counted(replies, trained=True))
+        if outcome.model is not None:
+            self._empty = 0
+        elif outcome.rejected and not outcome.num_resyncing:
+            self._empty += 1
+            self._reasons = "; ".join(sorted(set(map(str, outcome.rejected.values())))[:3])
+            if self._empty == MAX_EMPTY_ROUNDS:
+                raise StrategyError(
+                    f"no usable reply in {self._empty} rounds in a row: {self._reasons}"
+                )
+        return outcome
+
+    def finish_evaluation(self, replies: Iterable[Message]) -> RoundOutcome:
+        """Return the clients' metrics, together and each one's."""
+        return super().finish_evaluation(self._counted(replies, trained=False))
+
+    def end_training(self, *, trained: bool) -> None:
+        """Log the bytes of the messages, and of the same messages if each had the model.
+
+        Raises:
+            StrategyError: No round gave a model, since every reply was rejected.
+        """
+        if self._reasons and not trained:
+            raise StrategyError(f"no usable reply in any round: {self._reasons}")
+        parts = []
+        for way in ("down", "up"):
+            own, full = self.traffic[way], self.traffic[f"models {way}"]
+            times = full / max(own, 1)
+            parts.append(f"{own:,} bytes {way} (full models: {full:,}, {times:.3g} times as many)")
+        logging.getLogger("flwr").info("Sent %s", ", ".join(parts))
+
+    def _counted(self, replies: Iterable[Message], *, trained: bool) -> Iterator[Message]:
+        """Yield the replies, and count their bytes."""
+        for reply in replies:
+            if reply.has_content():
+                self.traffic["up"] += message_bytes(reply)
+                self.traffic["models up"] += self._model_bytes if trained else 0
+            yield reply

@@ -1,0 +1,333 @@
+"""Runs a `Method`: calls its functions, and does everything else."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+
+from ..method import Ask, Method
+from .aggregation import BufferMean, WeightedMean
+from .client_report import ClientReport, mean_metrics
+from .exchange import Exchange, Exchanges, advance, sender
+from .flower_arrays import find_record
+from .local_arrays import KeptArrays, advice
+from .messages import (
+    ARRAYS,
+    ARRAYS_KEY,
+    BUFFER_NAMES,
+    CONFIG,
+    CONFIG_KEY,
+    NOTE,
+    OWN,
+    SERVER_ROUND,
+    Broadcast,
+    refuse_clipping,
+    write_contents,
+)
+from .model import Model, Vector, buffer_norms
+from .reply_errors import ReplyError
+from .reply_validation import Reply, check_norm, read_report
+from .runner import Runner, StrategyError, check_finite, next_buffers
+from .values import Aggregate, Round, RoundOutcome, RunSettings
+
+logger = logging.getLogger("fedavg_app.strategies")
+
+
+class StrategyRunner(Runner):
+    """Runs the rounds of a strategy, for all nodes of the grid.
+
+    Attributes:
+        strategy: The strategy.
+    """
+
+    def __init__(self, strategy: Method, settings: RunSettings | None = None) -> None:
+        super().__init__(settings)
+        self.strategy = strategy
+        self.train_type, self.local_work = strategy.train_type, strategy.local_work
+        self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
+        self._local = KeptArrays(strategy.local_arrays)
+        self._warned = set[str]()  # modules whose arrays clients seem to keep
+
+    def read_model(self, arrays: ArrayRecord) -> Model:
+        """Return the model that is sent to clients, without the arrays that stay on them.
+
+        Raises:
+            ValueError: As in the base class, or as for `KeptArrays.travelling`.
+        """
+        return super().read_model(self._local.travelling(arrays))
+
+    def round(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Exchanges:
+        """Yield the exchanges of a round of training; return its outcome.
+
+        Raises:
+            ValueError: As for `read_model`, the config lacks a key that the strategy needs, or has
+                settings for clipping where clients send no models.
+            StrategyError: The strategy failed.
+        """
+        strategy, model = self.strategy, self.read_model(arrays)
+        self._check(config)
+        if self._now is not None and server_round <= self._now.number:
+            self.begin_training()  # `start` was called again
+        clients = self.settings.num_clients or len(list(grid.get_node_ids()))
+        settings = replace(self.settings, num_clients=clients)
+        told = ConfigRecord({**config, SERVER_ROUND: server_round})
+        now = self._now = Round(server_round, model, told, settings)
+        strategy.begin(now)
+        asks = strategy.exchanges(now, self.nodes(server_round, grid, trains=True))
+        ask, vector = advance(asks)
+        outcome = RoundOutcome()
+        while ask is not None:
+            reading, messages = Reading(self, now, ask), self.messages(now, ask)
+            if reading.trains:
+                bits = sum(strategy.bits_down(now, node) for node in ask.nodes)
+                outcome = replace(outcome, formula_bits_down=bits)
+            exchange = Exchange(messages, reading.take, self.node_of, is_main=reading.trains)
+            yield exchange
+            next_arrays = None
+            try:
+                buffers = reading.buffers(exchange)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    ask, vector = advance(asks, reading.aggregate(exchange))
+                    vector = self._checked(vector)
+                if vector is not None:
+                    next_arrays = Model(model.layout, vector, buffers, model.order).record
+            except ReplyError as error:
+                exchange.reject_all(error)
+                ask = None
+            outcome = replace(
+                outcome,
+                model=None if next_arrays is None else self._local.completed(next_arrays),
+                partial={**outcome.partial, **exchange.log(server_round, "training")},
+                rejected={**outcome.rejected, **exchange.rejected},
+            )
+            if reading.trains:
+                self._local.note([own.node_id for own in exchange.reports], exchange.rejected)
+                outcome = replace(outcome, **reading.scores(exchange.reports))
+        return outcome if outcome.model is not None else replace(outcome, metrics=None)
+
+    def evaluation(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Exchanges:
+        """Yield the exchange of an evaluation by clients; return their metrics, weighted by n_k."""
+        strategy, told = self.strategy, ConfigRecord({**config, SERVER_ROUND: server_round})
+        now = Round(server_round, self.read_model(arrays), told, self.settings)
+        strategy.begin(now)
+        contents: list[RecordDict] = []
+
+        def read(message: Message) -> ClientReport:
+            if OWN in message.content:  # of a client whose mod keeps the model
+                reply = Reply(message, now.model, self.settings.bounds)
+                try:
+                    strategy.read_evaluation(now, reply)
+                except ReplyError as error:
+                    strategy.on_rejected(now, reply.node, error)
+                    raise
+            report = read_report(message, self.settings.bounds, strategy.weighted_by_key)
+            contents.append(readable(message.content))
+            return report
+
+        nodes = self.nodes(server_round, grid, trains=False)
+        ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, strategy.read)
+        exchange = Exchange(self.messages(now, ask), read, self.node_of)
+        yield exchange
+        reports, function = exchange.reports, strategy.evaluate_metrics_aggr_fn
+        metrics = None
+        if reports and function is not None:
+            metrics = function(contents, strategy.weighted_by_key)
+        elif reports:
+            metrics = mean_metrics(reports)
+        partial = exchange.log(server_round, "evaluation")
+        return RoundOutcome(
+            metrics=metrics, partial=partial, rejected=exchange.rejected, reports=reports
+        )
+
+    def reply_bits(self, node: int) -> float:
+        """Return the bits of a node's training reply by the papers' formulas."""
+        return self.strategy.bits_up(self.now, node)
+
+    def forget_clients(self) -> None:
+        """Tell the strategy that all clients have lost their memories."""
+        self.strategy.forget_clients()
+
+    def summary(self) -> None:
+        """Log the first line of the strategy's docstring."""
+        doc = type(self.strategy).__doc__ or type(self.strategy).__name__
+        logger.info("%s", doc.split("\n")[0])
+
+    def begin_training(self) -> None:
+        """Begin another training with the same strategy."""
+        self.strategy.__post_init__()
+        self._local.begin_training()
+        self._warned.clear()
+
+    def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
+        """Return the nodes that take part."""
+        return list(grid.get_node_ids())
+
+    def node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of."""
+        return sender(reply)
+
+    def messages(self, now: Round, ask: Ask) -> list[Message]:
+        """Return one message for each of the nodes that are asked."""
+        strategy, model = self.strategy, now.model
+        has_end = ask.message_type == strategy.train_type or strategy.updates_evaluation
+        keys, common = (strategy.arrayrecord_key, strategy.configrecord_key), dict[str, Any]()
+        if strategy.has_client_end and has_end:
+            if keys != (ARRAYS, CONFIG):
+                common = {ARRAYS_KEY: keys[0], CONFIG_KEY: keys[1]}
+            if model.buffers:
+                common[BUFFER_NAMES] = list(model.buffers)
+        sent = (ask.broadcast(now, node) if has_end else Broadcast() for node in ask.nodes)
+        local = (self._local.records(node, keys[0]) for node in ask.nodes)
+        config = now.config
+        assert isinstance(config, ConfigRecord)
+        contents = write_contents(model, config, keys, sent, common, local)
+        return [
+            Message(content, dst_node_id=node, message_type=ask.message_type)
+            for node, content in zip(ask.nodes, contents, strict=True)
+        ]
+
+    def warn_of(self, message: Message) -> None:
+        """Log, once, that a client seems to keep an array."""
+        note = find_record(message.content, NOTE, ConfigRecord)
+        name = "" if note is None else note.get("array")
+        if (
+            name in self.now.model.layout.names
+            and (module := str(name).rpartition(".")[0]) not in self._warned
+        ):
+            self._warned.add(module)
+            logger.warning("round %d: %s", self.now.number, advice(str(name)))
+
+    def _check(self, config: ConfigRecord) -> None:
+        """Check that clients can do what the strategy needs; ValueError if they cannot."""
+        strategy, name = self.strategy, type(self.strategy).__name__
+        if self._local and strategy.train_type != MessageType.TRAIN:
+            raise ValueError(
+                f"local_arrays: the clients of {name} send gradients and train nothing"
+            )
+        if not strategy.sends_models():
+            refuse_clipping(config)
+        if missing := [key for key in strategy.needs if key not in config]:
+            raise ValueError(f"{name}: give {', '.join(missing)} in train_config")
+
+    def _checked(self, vector: Vector | None) -> Vector | None:
+        """Return the next model's vector, rounded to the arrays' dtypes.
+
+        Raises:
+            ReplyError: It would not be finite.
+            StrategyError: The strategy returned a vector of another size.
+        """
+        if vector is None:
+            return None
+        layout = self.now.model.layout
+        if np.shape(vector) != (layout.size,):
+            raise StrategyError(f"step returned {list(np.shape(vector))}, not {[layout.size]}")
+        vector = layout.rounded(vector)
+        if not np.isfinite(vector).all():
+            sent = layout.unflatten(self.now.model.vector)
+            for name, array in layout.unflatten(vector).items():
+                check_finite(name, array, sent[name])
+        return vector
+
+
+class Reading:
+    """Reads the replies of an exchange, and averages what the strategy reads of them.
+
+    Args:
+        runner: The strategy's.
+        now: The round.
+        ask: What is asked.
+
+    Attributes:
+        trains: Whether clients train in this exchange.
+    """
+
+    def __init__(self, runner: StrategyRunner, now: Round, ask: Ask) -> None:
+        self._runner, self._now, self._ask = runner, now, ask
+        self._strategy, self._bounds = runner.strategy, runner.settings.bounds
+        self.trains = ask.message_type == runner.train_type
+        self._means: list[WeightedMean] = []
+        self._buffers = BufferMean(now.model.buffers if self.trains else {})
+        self._contents: list[RecordDict] = []
+
+    def take(self, message: Message) -> ClientReport:
+        """Add a reply to the means; return its report.
+
+        Raises:
+            ReplyError: It must not be used.
+        """
+        now, strategy = self._now, self._strategy
+        keys = strategy.weighted_by_key, strategy.arrayrecord_key
+        reply = Reply(message, now.model, self._bounds, *keys)
+        try:
+            terms, report = self._ask.read(now, reply), reply.report
+            buffers = reply.buffers if self.trains else {}
+            if self.trains and self._bounds.max_update_norm < math.inf:  # it costs a pass
+                norms = buffer_norms(buffers, now.model.buffers)
+                norm = strategy.update_norm(now, terms, reply)
+                check_norm(math.hypot(norm, *norms), self._bounds)
+        except ReplyError as error:
+            strategy.on_rejected(now, reply.node, error)
+            raise
+        self._runner.warn_of(message)
+        if strategy.train_metrics_aggr_fn is not None:
+            self._contents.append(readable(message.content))
+        weight = report.num_examples if strategy.weights == "samples" else 1.0
+        if weight == 0:
+            return report
+        self._means.extend(WeightedMean() for _ in terms[len(self._means) :])
+        for mean, term in zip(self._means, terms, strict=True):
+            mean.add(term, weight)
+        self._buffers.add(buffers, weight)
+        return report
+
+    def buffers(self, exchange: Exchange) -> dict[str, Any]:
+        """Return the next model's buffers.
+
+        Raises:
+            ReplyError: Too few clients have trained, all of them with the weight 0, or the buffers
+                would not be finite.
+        """
+        if not self.trains:
+            return {}
+        exchange.require(self._runner.settings.min_replies)
+        if not self._means:
+            raise ReplyError(f"{self._strategy.weighted_by_key} is 0 in all usable replies")
+        return next_buffers(self._now.model, self._buffers)
+
+    def aggregate(self, exchange: Exchange) -> Aggregate:
+        """Return the means over the replies that are used."""
+        nodes = [report.node_id for report in exchange.reports]
+        return Aggregate(nodes, [mean.result() for mean in self._means])
+
+    def scores(self, reports: Sequence[ClientReport]) -> dict[str, Any]:
+        """Return `RoundOutcome`'s metrics and bits of the replies that are used."""
+        if not reports:
+            return {}
+        function, strategy = self._strategy.train_metrics_aggr_fn, self._strategy
+        if function is not None:
+            metrics = function(self._contents, strategy.weighted_by_key)
+        else:
+            metrics = mean_metrics(reports)
+        bits = sum(strategy.bits_up(self._now, report.node_id) for report in reports)
+        return {"metrics": metrics, "formula_bits_up": bits}
+
+
+def readable(content: RecordDict) -> RecordDict:
+    """Return what functions that aggregate metrics get of a reply: all but arrays and our note."""
+    kept = (name for name, record in content.items() if not isinstance(record, ArrayRecord))
+    return RecordDict({name: content[name] for name in kept if name != NOTE})

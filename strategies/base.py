@@ -29,28 +29,10 @@ from .rounds.strategy_runner import StrategyRunner
 from .rounds.values import Aggregate, Round, RoundOutcome, RunSettings, Terms
 
 __all__ = [
-    "Aggregate",
-    "Ask",
-    "Broadcast",
-    "ClientMemory",
-    "FederatedStrategy",
-    "Method",
-    "Model",
-    "Received",
-    "Reply",
-    "ReplyError",
-    "Round",
-    "RoundOutcome",
-    "RunSettings",
-    "StrategyRunner",
-    "Terms",
-    "Train",
-    "Update",
-    "Vector",
-    "Vectors",
-    "change_norm",
-    "difference",
-]
+    "Aggregate", "Ask", "Broadcast", "ClientMemory", "FederatedStrategy", "Method", "Model",
+    "Received", "Reply", "ReplyError", "Round", "RoundOutcome", "RunSettings", "StrategyRunner",
+    "Terms", "Train", "Update", "Vector", "Vectors", "change_norm", "difference",
+]  # fmt: skip
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]

@@ -88,35 +88,35 @@ class StrategyRunner(Runner):
         strategy.begin(now)
         asks = strategy.exchanges(now, self.nodes(server_round, grid, trains=True))
         ask, vector = advance(asks)
-        outcome = RoundOutcome()
+        buffers, outcome = model.buffers, RoundOutcome()
         while ask is not None:
-            reading, messages = Reading(self, now, ask), self.messages(now, ask)
-            if reading.trains:
-                bits = sum(strategy.bits_down(now, node) for node in ask.nodes)
-                outcome = replace(outcome, formula_bits_down=bits)
+            reading = Reading(self, now, ask)
+            messages = self.messages(now, ask)
+            bits_down = sum(strategy.bits_down(now, node) for node in ask.nodes)
             exchange = Exchange(messages, reading.take, self.node_of, is_main=reading.trains)
             yield exchange
-            next_arrays = None
             try:
-                buffers = reading.buffers(exchange)
+                if reading.trains:
+                    buffers = reading.buffers(exchange)
                 with np.errstate(over="ignore", invalid="ignore"):
                     ask, vector = advance(asks, reading.aggregate(exchange))
                     vector = self._checked(vector)
-                if vector is not None:
-                    next_arrays = Model(model.layout, vector, buffers, model.order).record
             except ReplyError as error:
                 exchange.reject_all(error)
-                ask = None
+                ask, vector = None, None
             outcome = replace(
                 outcome,
-                model=None if next_arrays is None else self._local.completed(next_arrays),
                 partial={**outcome.partial, **exchange.log(server_round, "training")},
                 rejected={**outcome.rejected, **exchange.rejected},
             )
             if reading.trains:
                 self._local.note([own.node_id for own in exchange.reports], exchange.rejected)
-                outcome = replace(outcome, **reading.scores(exchange.reports))
-        return outcome if outcome.model is not None else replace(outcome, metrics=None)
+                scores = reading.scores(exchange.reports)
+                outcome = replace(outcome, formula_bits_down=bits_down, **scores)
+        if vector is None:
+            return replace(outcome, metrics=None)
+        arrays = Model(model.layout, vector, buffers, model.order).record
+        return replace(outcome, model=self._local.completed(arrays))
 
     def evaluation(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -302,8 +302,6 @@ class Reading:
             ReplyError: Too few clients have trained, all of them with the weight 0, or the buffers
                 would not be finite.
         """
-        if not self.trains:
-            return {}
         exchange.require(self._runner.settings.min_replies)
         if not self._means:
             raise ReplyError(f"{self._strategy.weighted_by_key} is 0 in all usable replies")

@@ -8,7 +8,8 @@ import pytest
 from flwr.app import ConfigRecord, Error
 
 import strategies
-from strategies.base import FederatedStrategy
+from fedavg_app.server.cohort import CohortGrid
+from strategies.base import Ask, FederatedStrategy
 from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.exchange import MAX_LOGGED_TRACEBACKS, Exchange
 from strategies.rounds.runner import StrategyError
@@ -181,6 +182,56 @@ def test_reply_that_is_rejected_changes_nothing_in_the_strategy(name):
     before = pickle.dumps(runner)
     assert len(runner.finish_round(bad).rejected) == 3
     assert pickle.dumps(runner) == before
+
+
+# Rounds of several exchanges.
+
+
+class LargestLoss(Recorder):
+    """LargestLoss: the two clients with the largest losses train."""
+
+    def exchanges(self, now, nodes):
+        losses = {}
+
+        def read_loss(now, reply):
+            losses[reply.node] = reply.report.metrics["loss"]
+            return ()
+
+        yield Ask(nodes, "evaluate", self.broadcast, read_loss)
+        chosen = sorted(losses, key=losses.get)[-2:]
+        aggregate = yield Ask(chosen, "train", self.broadcast, self.read)
+        return self.step(now, aggregate)
+
+
+class AnsweringGrid(CohortGrid):
+    """Clients' losses are their nodes' numbers; node 4 fails."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return [failed(4) if node == 4 else evaluated(node, 1, loss=float(node)) for node in nodes]
+
+
+def test_clients_are_chosen_by_their_loss_under_flowers_start():
+    strategy = LargestLoss()
+    grid = AnsweringGrid(None, [1, 2, 3, 4])
+    messages = strategy.configure_train(1, record({"w": ZERO}), ConfigRecord(), grid)
+    assert sorted(message.metadata.dst_node_id for message in messages) == [2, 3]
+    assert {message.metadata.message_type for message in messages} == {"train"}
+    arrays, _ = strategy.aggregate_train(1, [reply(2, VALID), reply(3, {"w": np.full(1, 4, "f4")})])
+    assert strategy.steps[-1] == ("step", [2, 3], [2.5])
+    assert arrays["w"].numpy().tolist() == [1.0]
+
+
+def test_round_of_several_exchanges_has_the_rejected_replies_of_all():
+    runner = StrategyRunner(LargestLoss(), RunSettings(min_replies=2))
+    runner.configure_train(1, record({"w": ZERO}), ConfigRecord(), AnsweringGrid(None, [2, 3, 4]))
+    outcome = runner.finish_round([reply(2, VALID), evaluated(3, 1)])
+    assert outcome.model is None
+    assert reasons(outcome) == {
+        2: "too few usable replies: 1, min-replies is 2",
+        3: "no ArrayRecord 'arrays'",
+        4: "ZeroDivisionError: division by zero",
+    }
 
 
 # Messages.

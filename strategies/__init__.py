@@ -6,7 +6,7 @@ A name is built in, registered by an installed package in the entry-point group
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import flwr.serverapp.strategy
@@ -53,13 +53,9 @@ WHOLE_COHORT = {
     "min_available_nodes": 1,
 }
 # Other arguments that a config does not set: names of records, and functions.
-OF_ANY_APP = WHOLE_COHORT | {
-    "local_arrays": (),
-    "weighted_by_key": "num-examples",
-    "arrayrecord_key": "arrays",
-    "configrecord_key": "config",
-    "train_metrics_aggr_fn": None,
-    "evaluate_metrics_aggr_fn": None,
+OF_ANY_APP = {
+    **{field.name: field.default for field in fields(FederatedStrategy) if field.name != "weights"},
+    **WHOLE_COHORT,
 }
 
 

@@ -36,8 +36,6 @@ __all__ = [
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
-# Functions of an earlier contract, which a strategy may not define.
-NOT_OURS = ("validate", "accumulate", "finalize", "check_model", "round_bits", "reply_bits")
 
 
 @dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
@@ -76,15 +74,6 @@ class FederatedStrategy(Method, Strategy):
         if args or options:  # not in a copy
             check_call(cls, args, options)
         return super().__new__(cls)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a strategy of an earlier contract, which would train without its own step."""
-        super().__init_subclass__(**options)
-        if found := [name for name in NOT_OURS if name in vars(cls)]:
-            raise TypeError(
-                f"{cls.__name__} defines {', '.join(found)}: strategies have broadcast, client, "
-                "read and step instead; docs/writing-a-strategy.md says how"
-            )
 
     @cached_property
     def sampling(self) -> FedAvg:

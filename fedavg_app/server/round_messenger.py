@@ -70,7 +70,7 @@ class RoundMessenger:
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [nodes.node(client) for client in clients])
 
-    def run(
+    def carry(
         self,
         exchanges: Exchanges,
         cohort: CohortGrid,

@@ -112,7 +112,7 @@ class TrainingLoop:
         config = ConfigRecord({**self.client_config, "learning-rate": rate})
         cohort = self._messenger.cohort(server_round, "train")
         exchanges = self.strategy.round(server_round, self.model, config, cohort)
-        outcome, traffic = self._messenger.run(exchanges, cohort, server_round, "train")
+        outcome, traffic = self._messenger.carry(exchanges, cohort, server_round, "train")
         self.model, self._train_errors = outcome.model or self.model, outcome.rejected
         refused = self.nodes.take_refusals()
 
@@ -156,7 +156,7 @@ class TrainingLoop:
         tests = ClientTests(self.metrics, leave_out_untrained=left_out)
         cohort = self._messenger.cohort(server_round, "evaluate")
         exchanges = self.strategy.evaluation(server_round, self.model, config, cohort)
-        outcome, traffic = self._messenger.run(
+        outcome, traffic = self._messenger.carry(
             exchanges, cohort, server_round, "evaluate", tests.counts
         )
         scores = tests.scores(outcome, _scalars(outcome.metrics))

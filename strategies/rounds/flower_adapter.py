@@ -22,7 +22,7 @@ from .exchange import Exchange, Exchanges
 from .flower_arrays import array_record, find_record, get_record, to_record
 from .flower_metrics import check_keys, keep_shared, wrapped
 from .messages import ARRAYS, METRICS, NUM_EXAMPLES
-from .model import Arrays, Model, Vector, buffer_norms, change_norm
+from .model import Arrays, Model, Vector, change_norm
 from .privacy import accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
@@ -140,18 +140,13 @@ class FlowerAdapter(Runner):
             kept.append(message)
             return report
 
-        exchange = Exchange(messages, read)
-        yield exchange
-        metrics, reports = None, exchange.reports
-        if reports:
+        def metrics_of(reports: Sequence[ClientReport]) -> MetricRecord:
             complete = keep_shared(kept, reports, self.inner)
             with self._calling_inner(server_round):
                 metrics = self.inner.aggregate_evaluate(server_round, kept)
-            metrics = complete(metrics)
-        partial = exchange.log(server_round, "evaluation")
-        return RoundOutcome(
-            metrics=metrics, partial=partial, rejected=exchange.rejected, reports=reports
-        )
+            return complete(metrics)
+
+        return (yield from self.tested(server_round, messages, read, metrics_of))
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""
@@ -177,7 +172,7 @@ class FlowerAdapter(Runner):
         norm = 0.0
         if bounds.max_update_norm < math.inf or isinstance(self.inner, PRIVATE):  # it costs a pass
             norm = change_norm(vector, model.vector)
-            check_norm(math.hypot(norm, *buffer_norms(buffers, model.buffers)), bounds)
+            check_norm(norm, buffers, model.buffers, bounds)
         check_keys(report, self.inner, trained=True)
         if isinstance(self.inner, CLIPPED_BY_THE_SERVER) and norm < MIN_CLIPPED_NORM:
             vector, largest = model.vector.copy(), int(np.argmax(np.abs(model.vector)))

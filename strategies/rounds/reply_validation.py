@@ -5,7 +5,6 @@ model, never by what a header claims.
 """
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +25,7 @@ from .messages import (
     PAYLOAD,
     named_or_only,
 )
-from .model import Arrays, Model, TrainedArrays, Vector, name_at
+from .model import Arrays, Model, TrainedArrays, Vector, buffer_norms, name_at
 from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 
 # No real loss or count is near this; a larger value of one client would dominate the mean.
@@ -162,30 +161,21 @@ class Reply:
             raise DivergedReplyError(NOT_FINITE.format(name))
 
 
-def read_report(message: Message, bounds: ReplyBounds, weighted_by: str) -> ClientReport:
-    """Return the metrics of a reply; ReplyError as for `report_of`, or it has no record of them."""
-    _, record = named_or_only(message.content, METRICS, MetricRecord)
-    return report_of(message.metadata.src_node_id, record, bounds, weighted_by)
-
-
-def report_of(
-    node_id: int,
-    entries: Mapping[str, object],
-    bounds: ReplyBounds,
-    weighted_by: str = NUM_EXAMPLES,
+def read_report(
+    message: Message, bounds: ReplyBounds, weighted_by: str = NUM_EXAMPLES
 ) -> ClientReport:
-    """Return the numbers among the metrics of a node's reply.
+    """Return the numbers among the metrics of a reply.
 
     Args:
-        node_id: The node.
-        entries: Its metrics.
+        message: The reply, which has no error.
         bounds: Their bounds.
         weighted_by: The name of the metric that is n_k.
 
     Raises:
-        ReplyError: n_k is missing, not a number, below 1 (0 unless ``bounds.exact``) or above
-            ``bounds.max_examples``.
+        ReplyError: There are no metrics, or n_k is missing, not a number, below 1 (0 unless
+            ``bounds.exact``) or above ``bounds.max_examples``.
     """
+    _, entries = named_or_only(message.content, METRICS, MetricRecord)
     examples = entries.get(weighted_by)
     if isinstance(examples, bool) or not isinstance(examples, int | float):
         raise ReplyError(f"{weighted_by} is a {type(examples).__name__}, not a number")
@@ -205,7 +195,8 @@ def report_of(
     }
     unusable = tuple(key for key in scalars if key not in metrics)
     lists = {key: entry for key, entry in entries.items() if isinstance(entry, list)}
-    return ClientReport(node_id, float(examples), metrics, unusable, {} if bounds.exact else lists)
+    node, lists = message.metadata.src_node_id, {} if bounds.exact else lists
+    return ClientReport(node, float(examples), metrics, unusable, lists)
 
 
 def is_usable(name: str, value: float) -> bool:
@@ -218,8 +209,13 @@ def is_usable(name: str, value: float) -> bool:
     return -MAX_METRIC <= value <= MAX_METRIC  # NaN is not
 
 
-def check_norm(norm: float, bounds: ReplyBounds) -> None:
-    """Check the L2 norm of an update; NormError if it is above ``bounds.max_update_norm``."""
+def check_norm(norm: float, buffers: Arrays, sent: Arrays, bounds: ReplyBounds) -> None:
+    """Check the L2 norm of an update and of its buffers' change from those that were sent.
+
+    Raises:
+        NormError: It is above ``bounds.max_update_norm``.
+    """
+    norm = math.hypot(norm, *buffer_norms(buffers, sent))
     if not norm <= bounds.max_update_norm:  # NaN too
         raise NormError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"

@@ -1,15 +1,16 @@
 """Runs a strategy's rounds, in this project's app and in any other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from .aggregation import BufferMean, finite_or_sent
-from .exchange import Exchanges, StartedRound
+from .client_report import ClientReport
+from .exchange import Exchange, Exchanges, Read, StartedRound
 from .model import Array, Model, usual_buffers
 from .reply_errors import ReplyError
 from .values import Round, RoundOutcome, RunSettings
@@ -90,6 +91,28 @@ class Runner(ABC):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Exchanges:
         """Yield the exchange of an evaluation by clients; return their metrics."""
+
+    def tested(
+        self,
+        server_round: int,
+        messages: Sequence[Message],
+        read: Read,
+        metrics_of: Callable[[Sequence[ClientReport]], MetricRecord],
+    ) -> Exchanges:
+        """Yield the exchange of an evaluation; return the metrics of the replies that are used."""
+        exchange = Exchange(messages, read, self.node_of)
+        yield exchange
+        reports = exchange.reports
+        return RoundOutcome(
+            metrics=metrics_of(reports) if reports else None,
+            partial=exchange.log(server_round, "evaluation"),
+            rejected=exchange.rejected,
+            reports=reports,
+        )
+
+    def node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of."""
+        return reply.metadata.src_node_id
 
     # A round where Flower's `Strategy.start` carries its messages.
 

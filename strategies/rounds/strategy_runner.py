@@ -12,6 +12,7 @@ from flwr.app import (
     ConfigRecord,
     Message,
     MessageType,
+    MetricRecord,
     RecordDict,
 )
 from flwr.serverapp import Grid
@@ -19,7 +20,7 @@ from flwr.serverapp import Grid
 from ..method import Ask, Method
 from .aggregation import BufferMean, WeightedMean
 from .client_report import ClientReport, mean_metrics
-from .exchange import Exchange, Exchanges, advance, sender
+from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
 from .messages import (
@@ -35,7 +36,7 @@ from .messages import (
     refuse_clipping,
     write_contents,
 )
-from .model import Model, Vector, buffer_norms
+from .model import Model, Vector
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
 from .runner import Runner, StrategyError, check_finite, next_buffers
@@ -139,20 +140,15 @@ class StrategyRunner(Runner):
             contents.append(readable(message.content))
             return report
 
+        def metrics_of(reports: Sequence[ClientReport]) -> MetricRecord:
+            function = strategy.evaluate_metrics_aggr_fn
+            return (
+                function(contents, strategy.weighted_by_key) if function else mean_metrics(reports)
+            )
+
         nodes = self.nodes(server_round, grid, trains=False)
         ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, strategy.read)
-        exchange = Exchange(self.messages(now, ask), read, self.node_of)
-        yield exchange
-        reports, function = exchange.reports, strategy.evaluate_metrics_aggr_fn
-        metrics = None
-        if reports and function is not None:
-            metrics = function(contents, strategy.weighted_by_key)
-        elif reports:
-            metrics = mean_metrics(reports)
-        partial = exchange.log(server_round, "evaluation")
-        return RoundOutcome(
-            metrics=metrics, partial=partial, rejected=exchange.rejected, reports=reports
-        )
+        return (yield from self.tested(server_round, self.messages(now, ask), read, metrics_of))
 
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
@@ -176,10 +172,6 @@ class StrategyRunner(Runner):
     def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
         """Return the nodes that take part."""
         return list(grid.get_node_ids())
-
-    def node_of(self, reply: Message) -> int:
-        """Return the node that a reply is of."""
-        return sender(reply)
 
     def messages(self, now: Round, ask: Ask) -> list[Message]:
         """Return one message for each of the nodes that are asked."""
@@ -277,9 +269,8 @@ class Reading:
             terms, report = self._ask.read(now, reply), reply.report
             buffers = reply.buffers if self.trains else {}
             if self.trains and self._bounds.max_update_norm < math.inf:  # it costs a pass
-                norms = buffer_norms(buffers, now.model.buffers)
                 norm = strategy.update_norm(now, terms, reply)
-                check_norm(math.hypot(norm, *norms), self._bounds)
+                check_norm(norm, buffers, now.model.buffers, self._bounds)
         except ReplyError as error:
             strategy.on_rejected(now, reply.node, error)
             raise
@@ -316,11 +307,9 @@ class Reading:
         """Return `RoundOutcome`'s metrics and bits of the replies that are used."""
         if not reports:
             return {}
-        function, strategy = self._strategy.train_metrics_aggr_fn, self._strategy
-        if function is not None:
-            metrics = function(self._contents, strategy.weighted_by_key)
-        else:
-            metrics = mean_metrics(reports)
+        strategy, function = self._strategy, self._strategy.train_metrics_aggr_fn
+        key, contents = strategy.weighted_by_key, self._contents
+        metrics = function(contents, key) if function else mean_metrics(reports)
         bits = sum(strategy.bits_up(self._now, report.node_id) for report in reports)
         return {"metrics": metrics, "formula_bits_up": bits}
 

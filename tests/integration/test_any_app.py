@@ -355,12 +355,6 @@ def test_settings_for_clipping_that_reach_a_client_are_refused():
         run(Clips(**P), client_app(compression_mod, fixedclipping_mod), rounds=1)
 
 
-@pytest.mark.parametrize("make", [STC, FedAvg, QSGD, SCAFFOLD, FedNova])
-def test_unknown_argument_is_an_error(make):
-    with pytest.raises(ValueError, match="sparsity_dwon"):
-        make(sparsity_dwon=0.1)
-
-
 class Halving:
     """As in Flower's advanced-pytorch: the rate is halved in some rounds, the model kept."""
 
@@ -461,13 +455,6 @@ def test_strategy_is_overridden_and_held_inside_as_flowers_is(name, how):
     w = expected.arrays["w"].numpy()
     np.testing.assert_allclose(found.arrays["w"].numpy(), w, rtol=1e-5, atol=1e-6)
     assert found.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
-
-
-def test_subclass_of_stc_sees_each_rounds_model():
-    own = type("Own", (Halving, STC), {})("out", **P)
-    run(own, app_with_a_rate([], compression_mod), rounds=2, train_config=ConfigRecord({"lr": 0.4}))
-    assert [(folder, number) for folder, number, _ in own.kept] == [("out", 1), ("out", 2)]
-    assert list(own.kept[1][2]) == list(START)
 
 
 def test_all_settings_are_the_users_and_reach_the_handler_as_they_are():

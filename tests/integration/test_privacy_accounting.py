@@ -110,7 +110,7 @@ def test_epsilon_is_that_of_its_adjacency(key, sensitivity):
     """Twenty rounds at z = 1: 30.1 where a client's update is zeroed, 81.1 where it is another."""
     adapter = wrapper(1.0, 0.5, 5)
     adapter.inner.accountant.compose(GaussianPrivacyEvent(1.0, 5, 10), 20)
-    found = adapter.privacy_spent()[key]
+    found = adapter.inner.accountant.spent()[key]
     assert found == pytest.approx({1: 30.1, 2: 81.1}[sensitivity], abs=0.05)
     assert exact_epsilon(20, sensitivity, 1.0) <= found
     assert found == pytest.approx(renyi_epsilon(20, sensitivity, 1.0), rel=2e-3)

@@ -161,7 +161,7 @@ def run(sender, grid, nodes, server_round, asked=None):
     """Run a round; return the nodes whose replies are used, and why others' are not."""
     messages, used = training_messages(nodes if asked is None else asked), []
     cohort = CohortGrid(grid, nodes)
-    _, traffic = sender.run(exchanges(messages, used), cohort, server_round, "train")
+    _, traffic = sender.carry(exchanges(messages, used), cohort, server_round, "train")
     assert {message.metadata.group_id for message in messages} <= {str(server_round)}
     return used, traffic.unanswered
 
@@ -234,7 +234,7 @@ def test_round_of_two_exchanges_counts_the_bytes_of_both(clock):
         return RoundOutcome()
 
     sender = messenger(grid)
-    _, traffic = sender.run(two_exchanges(), CohortGrid(grid, NODES), 1, "train")
+    _, traffic = sender.carry(two_exchanges(), CohortGrid(grid, NODES), 1, "train")
     assert used == [12]
     assert traffic.num_sent == 1
     assert traffic.bytes_up == sum(1 + 128 + 4 * node for node in (*NODES, 12))

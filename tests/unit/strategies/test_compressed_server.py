@@ -371,17 +371,6 @@ def test_reply_that_a_faulty_compressor_decodes_wrongly_is_rejected(
     assert not network.outcome.rejected, "the run continues"
 
 
-# The aggregation.
-
-
-@pytest.mark.parametrize(("weights", "expected"), [("samples", 4.0), ("uniform", 3.0)])
-def test_update_of_the_model_is_the_weighted_mean(weights, expected):
-    network = Network("compressed", clients=2, uplink="float32", feedback="none", weights=weights)
-    before = flatten(network.model)
-    network.run_round({0: zeros + 1, 1: zeros + 5}, {0: 1, 1: 3})
-    np.testing.assert_allclose(flatten(network.model) - before, expected, atol=1e-6)
-
-
 # Theory, and what cannot be used.
 
 

@@ -92,19 +92,6 @@ def test_adapter_equals_the_bare_strategy_on_the_valid_replies(name):
         theirs = record({key: array.numpy().astype(np.float32) for key, array in theirs.items()})
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_means_of_integers_are_rounded_not_truncated(count):
-    """A third of 7, three times, is 6.999999999999999; as an integer that is 7, not 6."""
-    arrays = {"scale": np.ones(2, np.float32), "num_batches_tracked": np.array(count)}
-    for clients in (3, 6):
-        nodes = range(1, clients + 1)
-        adapter = strategies.build("flwr.serverapp.strategy:FedAvg", {})
-        adapter.configure_train(1, record(arrays), ConfigRecord(), cohort(*nodes))
-        mean = adapter.finish_round([reply(node, arrays) for node in nodes]).model
-        found = mean["num_batches_tracked"].numpy()
-        assert (found.dtype, found.shape, found.item()) == (np.int64, (), count)
-
-
 def test_bounds_apply_before_the_inner_strategy():
     bounds = ReplyBounds(max_examples=50, max_update_norm=5.0)
     settings = RunSettings(min_replies=2, bounds=bounds)

@@ -126,23 +126,16 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback, warm
         ("topk", {"sparsity_up": math.nan}, "sparsity-up = nan"),
         ("stc", {"scope": "layer"}, "scope = 'layer': should be 'tensor' or 'model'"),
         *(
-            (name, {"weights": weights}, "weights = .*: should be 'samples' or 'uniform'$")
-            for name in ("fedavg", "fedsgd", "stc", "compressed")
+            ("fedavg", {"weights": weights}, "weights = .*: should be 'samples' or 'uniform'$")
             for weights in ("sample", None, ["samples"])
         ),
         ("scaffold", {"global_learning_rate": math.inf}, "should be a finite number"),
         ("qsgd", {"bits": 9}, "bits = 9: should be less than or equal to 8"),
-        ("qsgd", {"norm": "l3"}, "norm = 'l3': should be 'l2' or 'max'"),
         ("eden", {"bits": True}, "bits = True: should be a valid integer"),
         ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, max-staleness"),
         ("stc", {"fraction_train": 0.5}, "STC does not take fraction-train"),
         ("signsgd", {"step_size": -1.0}, r"step-size = -1\.0"),
-        ("signsgd", {"step_size": 1e60}, r"step-size = 1e\+60"),
-        ("signsgd", {"step_size": 1e-60}, "step-size = 1e-60"),
         ("dgc", {"clip_norm": 0.0}, "clip-norm = 0.0: should be greater than 0"),
-        ("dgc", {"momentum": 1.0}, "momentum = 1.0: should be less than 1"),
-        ("dgc", {"warmup_rounds": -1}, "warmup-rounds = -1: should be greater than or equal to 0"),
-        ("dgc", {"clip_norm": True}, "should be a valid number"),
         ("flwr.serverapp.strategy:Krum", {"num_malicious_nodes": 1.5}, "be a valid integer"),
         *(
             (PRIVACY, {**SETTINGS, **arguments}, reason)

@@ -173,7 +173,7 @@ def test_norm_that_overflows_is_above_every_bound():
     for value in (1e308, 1.7e308):  # its square, and its difference to the model's value
         norm = change_norm(np.array([value, 1.0]), np.array([-value, 1.0]))
         with pytest.raises(ReplyError, match="the update's norm is inf"):
-            check_norm(norm, ReplyBounds(max_update_norm=1e300))
+            check_norm(norm, {}, {}, ReplyBounds(max_update_norm=1e300))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from strategies.compression.decoded_update import DecodeError, DenseUpdate, SparseUpdate
 from strategies.compression.floats import Float32
-from strategies.compression.sparse import Sparse
 from strategies.compression.testing import CompressorContract
 
 ROUND_TRIP = "test_round_trip_gives_a_finite_update_of_the_layouts_size"
@@ -131,19 +130,3 @@ def test_broken_promise_is_found(broken, name, error, reason):
     with pytest.raises(error, match=reason):
         check(name, broken)
     assert not tracemalloc.is_tracing()
-
-
-def test_every_compressor_is_tested_and_at_least_one_is_required():
-    given = []
-
-    class Metafunc:
-        fixturenames = ("compressor",)
-
-        def parametrize(self, name, found, ids):
-            given.extend(found)
-
-    contract = type("Contract", (CompressorContract,), {"compressors": (Sparse(0.5), Float32())})
-    contract().pytest_generate_tests(Metafunc())
-    assert given == [Sparse(0.5), Float32()]
-    with pytest.raises(TypeError, match="CompressorContract: set `compressors`"):
-        CompressorContract().pytest_generate_tests(Metafunc())

@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, Message
 from fedavg_app.client.local_arrays import UNTRAINED
 from fedavg_app.client.metric_states import STATES, read_states
 from strategies.rounds.client_report import ClientReport
+from strategies.rounds.exchange import Exchange
 from strategies.rounds.flower_arrays import find_record
 from strategies.rounds.reply_errors import printable, shorten
 from strategies.rounds.reply_validation import is_usable
@@ -55,20 +56,23 @@ class ClientTests:
         self._records: dict[int, ArrayRecord] = {}
         self._untrained = 0
 
-    def counts(self, reply: Message) -> bool:
-        """Return whether a reply counts; keep the states that it has, and take them out of it."""
+    def take(self, exchange: Exchange, reply: Message) -> bool:
+        """Keep a reply's states, and pass it on without them; return whether it is usable.
+
+        A reply of a client that has never trained is in time, but not passed on.
+        """
         if reply.has_error():
-            return True
+            return exchange.take(reply)
         if UNTRAINED in reply.content:
             del reply.content[UNTRAINED]
             if self._leave_out_untrained:
                 self._untrained += 1
-                return False
+                return True
         record = find_record(reply.content, STATES, ArrayRecord)
         if record is not None:
             self._records[reply.metadata.src_node_id] = record
         reply.content.pop(STATES, None)
-        return True
+        return exchange.take(reply)
 
     def scores(self, outcome: RoundOutcome, means: Mapping[str, float]) -> ClientScores:
         """Return the metrics of the clients whose replies are used.

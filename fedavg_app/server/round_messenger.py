@@ -9,15 +9,11 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.links.virtual_clock import VirtualClock
-from fedavg_app.server.awaited_replies import (
-    AwaitedReplies,
-    ClientTimeOf,
-    MessagesInFlight,
-    Traffic,
-)
+from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients, with_over_selection
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
+from fedavg_app.server.traffic import MessagesInFlight, Traffic
 from strategies.rounds.exchange import Exchange, Exchanges, advance
 from strategies.rounds.values import RoundOutcome
 
@@ -76,7 +72,7 @@ class RoundMessenger:
         cohort: CohortGrid,
         server_round: int,
         purpose: str,
-        counts: Callable[[Message], bool] = lambda _: True,
+        take: Callable[[Exchange, Message], bool] = Exchange.take,
     ) -> tuple[RoundOutcome, Traffic]:
         """Carry the messages of a round; return its outcome, and what its messages cost.
 
@@ -85,13 +81,13 @@ class RoundMessenger:
             cohort: The clients that take part.
             server_round: The round's number.
             purpose: "train" or "evaluate".
-            counts: Returns whether a reply is passed on; one that is not was still in time.
+            take: Gives an exchange a reply; returns whether it is usable.
         """
         traffic = Traffic()
         exchange, outcome = advance(exchanges)
         while exchange is not None:
             awaited = self._send(exchange, cohort, server_round, purpose)
-            traffic += awaited.collect(partial(_take, exchange, counts))
+            traffic += awaited.collect(partial(take, exchange))
             exchange, outcome = advance(exchanges)
         assert outcome is not None
         return outcome, traffic
@@ -117,16 +113,14 @@ class RoundMessenger:
                 # with all that follow.
                 message.metadata.ttl = timeout + EXPIRY_SECONDS
         ids = send(cohort, messages)
-        if not exchange.is_main:
-            return AwaitedReplies(
-                cohort, messages, ids, timeout, len(messages), self._late, time_of
-            )
-        in_flight = self._in_flight if purpose == "train" else None
+        enough, in_flight = len(messages), None
+        if exchange.is_main:
+            enough = self._num_wanted(purpose)
+            in_flight = self._in_flight if purpose == "train" else None
         if in_flight:
             asked = {*cohort.get_node_ids(), *(sent.node for sent in in_flight.values())}
             clients = self._nodes.clients_of(asked)
             cohort = CohortGrid(self._grid, sorted(clients, key=clients.__getitem__))
-        enough = self._num_wanted(purpose)
         return AwaitedReplies(
             cohort, messages, ids, timeout, enough, self._late, time_of, in_flight
         )
@@ -154,8 +148,3 @@ class RoundMessenger:
         now = time.time()
         for message_id in [late for late, expiry in self._late.items() if expiry < now]:
             del self._late[message_id]
-
-
-def _take(exchange: Exchange, counts: Callable[[Message], bool], reply: Message) -> bool:
-    """Return whether a reply is in time: passed on and used, or not to be passed on."""
-    return not counts(reply) or exchange.take(reply)

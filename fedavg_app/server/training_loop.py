@@ -157,7 +157,7 @@ class TrainingLoop:
         cohort = self._messenger.cohort(server_round, "evaluate")
         exchanges = self.strategy.evaluation(server_round, self.model, config, cohort)
         outcome, traffic = self._messenger.carry(
-            exchanges, cohort, server_round, "evaluate", tests.counts
+            exchanges, cohort, server_round, "evaluate", tests.take
         )
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, traffic.unanswered | reasons(outcome)

@@ -360,7 +360,7 @@ class Halving:
 
     def __init__(self, folder="", **arguments):
         super().__init__(**arguments)
-        self.folder, self.kept = folder, []
+        self.folder = folder
 
     def configure_train(self, server_round, arrays, config, grid):
         if server_round % 2 == 0:
@@ -368,9 +368,7 @@ class Halving:
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round, replies):
-        arrays, metrics = super().aggregate_train(server_round, list(replies))
-        self.kept.append((self.folder, server_round, arrays))
-        return arrays, metrics
+        return super().aggregate_train(server_round, list(replies))
 
     def configure_evaluate(self, server_round, arrays, config, grid):
         config["last"] = server_round == 4
@@ -516,24 +514,6 @@ def test_other_records_of_a_message_reach_the_handler():
     assert seen == [{"arrays", "config", "prototypes", "buffers"}] * 2 * NODES
 
 
-def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        w = message.content["arrays"]["w"].numpy().astype(np.float64) + context.node_id
-        metrics = {"share": context.node_id / 10, "curve": [1.0, float(context.node_id)]}
-        return trained(message, ArrayRecord({"w": flower_array(w)}), **metrics)
-
-    arrays = ArrayRecord({"w": flower_array(np.zeros(3, np.float32))})
-    strategy = FedAvg(weighted_by_key="share", fraction_evaluate=0.0)
-    result = strategy.start(grid=AppGrid(app), initial_arrays=arrays, num_rounds=1)
-    mean = (1 + 4 + 9 + 16) / 10
-    assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
-    expected = np.full(3, mean, np.float32)
-    np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
-
-
 def test_training_of_clients_without_the_mod_ends_and_says_so(caplog):
     """They must not be sent updates that their handlers cannot read."""
     grid = AppGrid(client_app(more=["fedavg-strategies"]))
@@ -607,15 +587,25 @@ def test_replies_that_all_weigh_nothing_are_rejected():
         run_small(TopK(fraction_evaluate=0.0), app)
 
 
+def of_node(node, dtype=np.float32):
+    """Return a node's trained arrays, which are its number."""
+    return ArrayRecord({"w": flower_array(np.full(4, node, dtype))})
+
+
+def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
+    def reply(node, _):
+        metrics = {"num-examples": 1, "share": node / 10, "curve": [1.0, float(node)]}
+        return content(of_node(node, np.float64), **metrics)
+
+    result, _ = run_small(FedAvg(weighted_by_key="share", fraction_evaluate=0.0), answering(reply))
+    mean = (1 + 4 + 9 + 16) / 10
+    assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
+    expected = np.full(4, mean, np.float32)
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
+
+
 def test_default_weights_are_those_of_flowers_fedavg():
-    app = ClientApp(mods=[compression_mod])
-
-    @app.train()
-    def train(message, context):
-        w = flower_array(np.full(4, float(context.node_id), np.float32))
-        metrics = {"num-examples": context.node_id}
-        return Message(content(ArrayRecord({"w": w}), **metrics), reply_to=message)
-
+    app = answering(lambda node, _: content(of_node(node), **{"num-examples": node}))
     for strategy, expected in (
         (TopK(sparsity_up=1.0, fraction_evaluate=0.0), (1 + 4 + 9 + 16) / 10),
         (TopK(sparsity_up=1.0, fraction_evaluate=0.0, weights="uniform"), 10 / 4),
@@ -632,14 +622,12 @@ def test_arrays_in_replies_to_evaluations_do_not_travel():
     app = answering(lambda _, arrays: content(arrays, **{"num-examples": 1}), evaluated)
     seen = []
 
-    class Recorded(AppGrid):
-        def pull_messages(self, message_ids):
-            replies = super().pull_messages(message_ids)
-            seen.extend((r.metadata.message_type, set(r.content.array_records)) for r in replies)
-            return replies
+    def noted(message, context):
+        reply = app(message, context)
+        seen.append((message.metadata.message_type, set(reply.content.array_records)))
+        return reply
 
-    record = ArrayRecord({"w": flower_array(np.zeros(4, np.float32))})
-    result = TopK().start(grid=Recorded(app), initial_arrays=record, num_rounds=1)
+    result, _ = run_small(TopK(), noted)
     assert result.evaluate_metrics_clientapp[1]["loss"] == 2.5
     assert not any("arrays" in names for kind, names in seen if kind == "evaluate")
 

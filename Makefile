@@ -45,10 +45,11 @@ test-slow: $(READY)  ## run the slow tests: all tasks and strategies, faults, de
 test-all: $(READY)  ## run all tests, also those of attacks and kills that take minutes each
 	$(PYTEST)
 
-lint: $(READY)  ## check style and types
+lint: $(READY)  ## check style, types and each folder's number of lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python .ci/budgets.py
 
 format: $(READY)  ## reformat the code
 	$(BIN)/ruff format .
@@ -63,8 +64,8 @@ docs: .venv-docs/.ready  ## build the documentation's site into site/
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --strict
 	@echo "open site/index.html, or with search: python3 -m http.server --directory site"
 
-wheel: $(READY)  ## build the package into dist/
-	$(BIN)/python -m hatchling build -t wheel
+wheel:  ## build the package into dist/, in seconds; only hatchling is fetched for it
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 bench: $(READY)  ## time the compressors, next to a copy, zlib and zstd
 	$(BIN)/python -m benchmarks.codec $(ARGS)

@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# With FLWR=1.42.0 a target uses that Flower, in an environment of its own.
-VENV := .venv$(if $(FLWR),-$(FLWR))
+# With FLWR=1.42.0 or TORCH=2.6.0 a target uses that version, in an environment of its own.
+VENV := .venv$(if $(FLWR),-$(FLWR))$(if $(TORCH),-torch-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -14,7 +14,7 @@ help:  ## list the targets
 $(READY): pyproject.toml
 	@echo "setting up $(VENV) (the first time this fetches torch: minutes, and several GB)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(if $(FLWR),flwr==$(FLWR))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(if $(FLWR),flwr==$(FLWR)) $(if $(TORCH),torch==$(TORCH))
 	@touch $@
 
 run: $(READY)  ## train the main job: FedAvg, MNIST-2NN, 100 clients, C = 0.1, E = 1, B = 10

@@ -7,12 +7,12 @@ NOT_RUN = {
         "pip install 'fedavg-app[simulation]'",
         "pip install 'dist/fedavg_app-0.1.0-py3-none-any.whl[simulation]'",
         "pip install 'fedavg-app[lora]'", "pip install 'fedavg-app[metrics]'",
-        '.venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu "torch>=2.15,<2.16"'
-        ' "torchvision>=0.29.2,<0.30"',
+        "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu",
+        ".venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu torch torchvision",
         "pip download --only-binary=:all: --no-deps --dest wheels --index-url "
         "https://download.pytorch.org/whl/cpu --platform manylinux_2_28_aarch64 --python-version "
-        '3.11 "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
-        '.venv/bin/pip install --find-links wheels "torch>=2.15,<2.16" "torchvision>=0.29.2,<0.30"',
+        "3.11 torch torchvision",
+        ".venv/bin/pip install --find-links wheels torch torchvision",
     ],
     "It would put this copy of the project into the tests' environment.": ["pip install -e ."],
     "It would change the environment of the tests; test_document_examples.py builds that package "

@@ -24,6 +24,7 @@ def count(folder: str) -> tuple[int, int]:
 
 
 def main() -> int:
+    """Print the table; return 1 where a folder is over its budget."""
     budgets = tomllib.loads((ROOT / "budgets.toml").read_text())
     over = False
     print(f"{'folder':<22}{'modules':>8}{'lines':>8}{'budget':>8}{'left':>7}")

@@ -60,7 +60,7 @@ def measure(folder: Path, devices: int, rounds: int) -> list[str]:
         history = read_history(
             deployment.train(
                 runs, seconds=3600, **WORK, **{"num-clients": devices, "min-nodes": devices},
-                **{"num-server-rounds": rounds, "target-accuracy": 0, "evaluate-every": rounds},
+                **{"num-server-rounds": rounds, "target": "none", "evaluate-every": rounds},
             )
         )  # fmt: skip
         watching.join()

@@ -50,7 +50,7 @@ def measure(
         flower: The environment of `flwr` commands.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as folder:
-        keys = {**keys, "run-dir": folder, "target-accuracy": 0}
+        keys = {**keys, "run-dir": folder, "target": "none"}
         started = time.monotonic()
         if engine == FLOWER:
             flwr(

@@ -83,7 +83,7 @@ def time_workers(numbers: Sequence[int], device: str) -> None:
                 config = parse_config(
                     {
                         "task": name, "data-source": "embedded", "device": device,
-                        "num-server-rounds": ROUNDS, "fraction-train": 0.2, "target-accuracy": 0,
+                        "num-server-rounds": ROUNDS, "fraction-train": 0.2, "target": "none",
                         "evaluate-every": ROUNDS, "run-dir": folder,
                     }
                 )  # fmt: skip

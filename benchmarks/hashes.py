@@ -38,14 +38,14 @@ FLOWER = "flwr.serverapp.strategy:"
 PRIVATE = f"{FLOWER}DifferentialPrivacyServerSideFixedClipping"
 SHARDS = {
     "task": "mnist-2nn", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
-    "num-server-rounds": 3, "partition": "shards", "local-steps": 5, "target-accuracy": 0.0,
+    "num-server-rounds": 3, "partition": "shards", "local-steps": 5, "target": "none",
     "learning-rate": 0.05,
 }  # fmt: skip
 # Few examples, so that every task is quick.
 SLICE = {"num-clients": 4, "fraction-train": 0.5, "num-server-rounds": 2, "local-steps": 2,
-         "batch-size": 4, "target-accuracy": 0.0, "learning-rate": 0.01}  # fmt: skip
+         "batch-size": 4, "target": "none", "learning-rate": 0.01}  # fmt: skip
 NETWORK = {"data-source": "embedded", "num-clients": 4, "fraction-train": 0.5,
-           "num-server-rounds": 2, "batch-size": 20, "target-accuracy": 0.0}  # fmt: skip
+           "num-server-rounds": 2, "batch-size": 20, "target": "none"}  # fmt: skip
 NETWORK_STRATEGIES = {
     "fedavg": "", "fedsgd": "", "stc": "sparsity-up = 0.1, sparsity-down = 0.1", "scaffold": "",
     f"{FLOWER}FedAdam": "eta = 0.01, tau = 0.1",
@@ -127,7 +127,7 @@ def central(task: str, folder: Path) -> tuple[str, float | None]:
     """Return the hashes of some steps of central SGD."""
     config = CentralConfig(
         task=task, data_source="embedded", num_server_rounds=20, evaluate_every=10,
-        target_accuracy=0.0, run_dir=str(folder), device="cpu",
+        target="none", run_dir=str(folder), device="cpu",
     )  # fmt: skip
     result = train_centrally(config, tasks.load(task))
     return digest(result), result.history[-1].accuracy

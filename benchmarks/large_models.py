@@ -37,7 +37,7 @@ PARTS = {
 FILES = {"superlink.db": "database", "superlink.db-wal": "log"}
 WORK: dict[str, Any] = {
     "task": "benchmarks.weights:TASK", "num-clients": 2, "min-nodes": 2, "fraction-train": 1,
-    "local-steps": 1, "target-accuracy": 0,
+    "local-steps": 1, "target": "none",
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     work = {
         "task": "mnist-cnn", "num-clients": NODES, "num-server-rounds": rounds,
-        "local-steps": 1, "batch-size": 20, "evaluate-every": rounds, "target-accuracy": 0,
+        "local-steps": 1, "batch-size": 20, "evaluate-every": rounds, "target": "none",
     }  # fmt: skip
     title = "bytes of all rounds"
     table = Table("", "reported", "at the socket", "more, a message", "more, %", title=title)

@@ -141,17 +141,13 @@ class TrainingConfig(BaseModel):
         description="what target, patience and best model use: a metric's name or loss, after "
         "'min' or 'max' if the metric does not say which is better; auto: the task's",
     )
-    target_accuracy: Annotated[Fraction | Literal["auto"], Effect.FREE_ON_RESUME] = Field(
-        "auto",
-        description="stop at this test accuracy; 0 means never; auto: the paper's target",
-    )
     target: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | Literal["auto", "none"],
         Effect.FREE_ON_RESUME,
     ] = Field(
         "auto",
-        description="stop at this value of any objective; none means never; auto: "
-        "target-accuracy or the task's target",
+        description="stop at this value of the objective, such as an accuracy of 0.97; none "
+        "means never; auto: the task's target",
     )
     patience: Annotated[Count, Effect.FREE_ON_RESUME] = Field(
         0, description="stop after this many rounds without a better objective; 0 means never"
@@ -170,12 +166,6 @@ class TrainingConfig(BaseModel):
     run_dir: Annotated[str, Effect.NONE] = Field(
         "runs", description="each run writes its results to a new folder in this folder"
     )
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        if "auto" not in (self.target, self.target_accuracy):
-            raise ConfigError("target", self.target, "leave it out if target-accuracy is given")
-        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -246,12 +236,9 @@ class RunConfig(TrainingConfig):
         description="how the data are split across the clients: a name or package.module:function",
     )
     partition_args: ArgumentText = Field(
-        "", description="the partition's arguments in TOML, for example 'shards-per-client = 2'"
-    )
-    partition_by: str = Field(
         "",
-        description="the labels of a partition by label: bins:N of the targets, the name of an "
-        "array, or package.module:function of a split; empty: owners or classes",
+        description="the partition's arguments in TOML, for example 'shards-per-client = 2'; "
+        "by = 'bins:10' goes by other labels than owners or classes",
     )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round continues without stragglers; 0 waits for all"
@@ -308,11 +295,6 @@ class RunConfig(TrainingConfig):
         "",
         description="arrays that stay on each client (FedBN): name patterns such as 'bn*,head.*'; "
         "target and patience then use the clients' own tests",
-    )
-    untrained_clients: Literal["left-out", "counted"] = Field(
-        "left-out",
-        description="whether tests by clients that have not trained, and so have no local arrays "
-        "of their own, count in the clients' metrics",
     )
 
     @model_validator(mode="before")
@@ -426,17 +408,30 @@ def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: An unknown key, a value out of its range, or two keys that do not go together.
     """
-    # Saved configs of earlier versions have the removed key, empty if it was not used.
-    given = {key: value for key, value in values.items() if (key, value) != ("link-work", "")}
     try:
-        return kind.model_validate(given, by_alias=True, by_name=False)
+        return kind.model_validate(dict(values), by_alias=True, by_name=False)
     except ValidationError as error:
         raise config_error(error, kind) from None
 
 
 def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
-    """Return the saved config of any kind of training, checked by today's rules."""
-    return with_clients(parse(RunConfig if "strategy" in values else CentralConfig, values))
+    """Return the saved config of any kind of training and version, checked by today's rules."""
+    kind = RunConfig if "strategy" in values else CentralConfig
+    return with_clients(parse(kind, todays_keys(values)))
+
+
+def todays_keys(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved config of any version by today's keys: those removed since are translated."""
+    values = dict(saved)
+    if (accuracy := values.pop("target-accuracy", "auto")) != "auto":
+        values["target"] = accuracy or "none"
+    if by := values.pop("partition-by", ""):
+        own = values.get("partition-args", "")
+        values["partition-args"] = ", ".join(filter(None, (own, inline({"by": by}))))
+    for key, unused in (("link-work", ""), ("untrained-clients", "left-out")):
+        if values.get(key) == unused:
+            del values[key]
+    return values
 
 
 def config_error(error: ValidationError, kind: type[BaseModel]) -> ConfigError:

@@ -23,6 +23,9 @@ class ConfigError(ValueError):
 # Keys of earlier versions, with what to write instead.
 REMOVED_KEYS = {
     "link-work": "removed; give all clients the same local-steps or local-epochs",
+    "partition-by": "removed; give by in partition-args, as in: by = 'bins:10'",
+    "target-accuracy": "removed; give target, and none for never",
+    "untrained-clients": "removed; tests by clients that have not trained are left out",
 }
 
 

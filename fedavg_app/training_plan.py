@@ -11,7 +11,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.optimizer_choice import ClientOptimizer, client_optimizer, learning_rate
 from fedavg_app.results.history import RoundMetrics, objective_curve
 from fedavg_app.results.spending import spent
-from tasks.objective import ACCURACY, Objective
+from tasks.objective import Objective
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -113,8 +113,6 @@ def make_plan(
     begun = {
         name: value for name, value in (resolved or {}).items() if getattr(config, name) == "auto"
     }
-    if config.target_accuracy != "auto":
-        begun.pop("target", None)
     if "optimizer" in begun and resolved is not None:
         begun["optimizer_args"] = resolved["optimizer_args"]
     config = config.model_copy(update=begun)
@@ -165,11 +163,6 @@ def _target(
     """Return the value of the objective at which training ends; None for none."""
     if config.target != "auto":
         return None if config.target == "none" else float(config.target)
-    if config.target_accuracy != "auto":
-        if config.target_accuracy and objective.name != ACCURACY:
-            fix = f"{task.name} goes by {objective.name}: give target"
-            raise ConfigError("target-accuracy", config.target_accuracy, fix)
-        return config.target_accuracy or None
     if objective != task.default_objective():
         return None  # the task's target is one of its own objective
     target, embedded = task.target, task.embedded_target

@@ -98,7 +98,7 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
         "seeds": len(records),
         "cells": [cell(row, target, kind) for target in reversed(board.targets) for kind in kinds],
         "ends": _each(records, _end),
-        "command": records[0].command,
+        "command": records[0].repeat,
         "numbers": ", ".join(str(record.config["seed"]) for record in records),
         "commit": _each(records, lambda record: record.commit[:10] + record.commit[40:]),
         "versions": _each(

@@ -27,7 +27,7 @@ METHOD = (
     "optimizer-state", "rate-schedule", "gradient-clip", "precision", "client-mods",
 )  # fmt: skip
 # These say how often a run is tested and when it ends.
-LIMIT, TESTS, TARGET = "num-server-rounds", "evaluate-every", "target-accuracy"
+LIMIT, TESTS, TARGET = "num-server-rounds", "evaluate-every", "target"
 # The data are compared by their fingerprint, wherever they are from.
 NOT_SHARED = {*METHOD, LIMIT, TESTS, TARGET, "seed", "data-source"}
 MEASURES: tuple[Measure, ...] = ("upload-to-target", "traffic-to-target", "minutes-to-target")
@@ -143,8 +143,7 @@ def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
             entry.record.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
-            and own[TARGET] != "auto"
-            and (own[TARGET] == shared[TARGET] or own[TARGET] >= board.targets[-1])
+            and (own[TARGET] == shared[TARGET] or _at_least(own[TARGET], board.targets[-1]))
         ):
             key = frozenset((name, own[name]) for name in METHOD)
             found.setdefault(key, []).append(entry)
@@ -155,6 +154,10 @@ def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
         return [(mean is None, mean or 0.0) for mean in means], repr(sorted(row.settings.items()))
 
     return sorted(rows, key=order)
+
+
+def _at_least(target: float | str, highest: float) -> bool:
+    return not isinstance(target, str) and target >= highest
 
 
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:

@@ -29,7 +29,7 @@ def show(experiment: Experiment, result: Result) -> dict[str, Any]:
         "state": state,
         "notes": _notes(result, kind) if first else [],
         "link": _anchor(experiment, first.run) if first else "",
-        "title": first.record.command if first else _why_not_run(result.cell),
+        "title": first.record.repeat if first else _why_not_run(result.cell),
         "speedup": times(result.speedup) or _more_than(result.speedup_above),
         "paper": entry(result.paper, kind),
         "paper_speedup": times(result.paper_speedup),
@@ -99,7 +99,7 @@ def show_run(experiment: Experiment, result: Result, run: Run, done: Done | None
         "value": shown if done else "not run",
         "time": _time(result.cell, done),
         "best": f"{100 * (done.record.summary['best-accuracy'] or 0):.2f} %" if done else "",
-        "command": done.record.command if done else command_line(run.config),
+        "command": done.record.repeat if done else command_line(run.config),
     }
 
 

@@ -55,7 +55,7 @@ class Record(BaseModel):
 
     Attributes:
         status: "diverged" where the run ended because training diverged.
-        command: The command that repeats the run; add data-dir.
+        command: The command of the version that ran it.
         config: Its settings by kebab-case key, without where it ran.
         date: When it ended, as YYYY-MM-DD.
         data: Where its data were from.
@@ -89,6 +89,12 @@ class Record(BaseModel):
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
         return identity(parse_saved({**self.config, "learning-rate": rate}))
+
+
+    @property
+    def repeat(self) -> str:
+        """The command that repeats the run, by today's keys; add data-dir."""
+        return command_line(parse_saved(self.config))
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from tasks.checking.finding import Finding
     from tasks.data.dataset import Dataset
 
-KEYS = {
-    "data_source", "data_dir", "partition", "partition_args", "partition_by", "num_clients", "seed",
-}  # fmt: skip
+KEYS = {"data_source", "data_dir", "partition", "partition_args", "num_clients", "seed"}
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 
@@ -38,7 +36,7 @@ def check(
     config = with_clients(config).model_copy(update={"task": task})
     import torch
 
-    from fedavg_app.partitioning.partitions import partition
+    from fedavg_app.partitioning import partition
     from fedavg_app.server.preparation import load_data, load_task
     from tasks.checking.all_checks import all_checks
     from tasks.checking.finding import Finding

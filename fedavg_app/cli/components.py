@@ -16,7 +16,7 @@ Row = tuple[str, str, str]
 
 def list_components() -> None:
     """List tasks, strategies and their parts, and partitions, with their arguments."""
-    from fedavg_app.partitioning.partitions import PARTITIONERS
+    from fedavg_app.partitioning import PARTITIONERS
     from strategies import OF_ANY_APP, STRATEGIES
     from strategies.compression import COMPRESSORS, FEEDBACK
     from strategies.server_optimizer import SERVER_OPTIMIZERS

@@ -18,19 +18,20 @@ from fedavg_app.config import (
     TrainingConfig,
     kebab,
     parse,
+    todays_keys,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitions import PARTITIONERS
+from fedavg_app.partitioning import PARTITIONERS
 
 # The keys by topic, as the help shows them.
 GROUPS = {
     "Task and data": [
-        "task", "data-source", "data-dir", "partition", "partition-args", "partition-by", "seed",
+        "task", "data-source", "data-dir", "partition", "partition-args", "seed",
     ],
-    "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays", "untrained-clients"],
+    "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [
         "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
-        "budget", "evaluate-every", "objective", "target-accuracy", "target", "patience",
+        "budget", "evaluate-every", "objective", "target", "patience",
     ],
     "Local training": [
         "local-epochs", "local-steps", "batch-size", "learning-rate",
@@ -94,7 +95,8 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        values = dict(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
+        saved = path.suffix == ".json"
+        values = todays_keys(json.loads(text)) if saved else tomllib.loads(text)
     except (OSError, ValueError, TypeError) as error:
         fix = f"give a TOML file of keys, or a run's config.json ({error})"
         raise ConfigError("config", str(path), fix) from error

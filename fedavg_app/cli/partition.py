@@ -11,8 +11,8 @@ from rich.table import Table
 
 from fedavg_app.cli.options import with_config
 from fedavg_app.config import RunConfig, with_clients
-from fedavg_app.partitioning.labels import find_labels
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import make_partitioner, partition
+from fedavg_app.partitioning.partitioner import find_labels
 
 # Clients that the table shows; the picture shows all.
 TABLE_ROWS = 20
@@ -44,9 +44,10 @@ def show_partition(
     config = with_clients(config)
     task = load_task(config)
     data = task.dataset(config.data_options)
-    parts, (targets, _) = partition(data, "train", config), find_labels(data, config.partition_by)
+    by = make_partitioner(config.partition, config.partition_arguments).by
+    parts, (targets, _) = partition(data, "train", config), find_labels(data, by)
     sizes, classes = parts.sizes, None
-    if data.train.owners is not None and not config.partition_by:
+    if data.train.owners is not None and not by:
         targets = np.asarray(data.train.targets)
     if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < MAX_CLASSES:
         count = int(targets.max()) + 1

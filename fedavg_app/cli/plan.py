@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # they take seconds to import
 
 # Keys that the candidates set, or that a plan has no use for.
 WITHOUT = {
-    "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target",
-    "target_accuracy", "patience", "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
+    "task", "strategy", "strategy_args", "local_epochs", "local_steps", "target", "patience",
+    "checkpoint_every", "checkpoint_seconds", "resume", "run_dir",
 }  # fmt: skip
 
 # What all candidates must have in common, to be compared.
@@ -63,7 +63,7 @@ def plan(
     from fedavg_app.training_plan import make_plan
 
     # A file of `--config` may say more than options can.
-    fixed = {"task": task, "target": "none", "target_accuracy": "auto", "patience": 0}
+    fixed = {"task": task, "target": "none", "patience": 0}
     config = with_clients(config).model_copy(update=fixed)
     keys = config.model_dump(by_alias=True, exclude=WITHOUT) | {"task": task, "target": "none"}
     planned = _planned(keys, read_keys(candidates, "candidates") if candidates else None)

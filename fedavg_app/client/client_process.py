@@ -18,7 +18,7 @@ from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.device import pick_device
 from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
 from fedavg_app.partitioning.partitioner import Rows
-from fedavg_app.partitioning.partitions import DataDigests, partition
+from fedavg_app.partitioning import DataDigests, partition
 from strategies.rounds.flower_arrays import to_record
 from strategies.rounds.local_arrays import matching
 from tasks.data.dataset import DataOptions, Dataset

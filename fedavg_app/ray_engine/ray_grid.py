@@ -21,7 +21,7 @@ from fedavg_app.flower_internals import (
     error_reply,
     identify_server,
 )
-from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.partitioning import DataDigests
 from fedavg_app.ray_engine.client_states import ClientStates
 from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import Batch, PendingMessage

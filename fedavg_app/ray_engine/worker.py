@@ -27,7 +27,7 @@ from fedavg_app.client_app import app
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
-from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.partitioning import DataDigests
 from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import loads
 from fedavg_app.ray_engine.stream import Stream

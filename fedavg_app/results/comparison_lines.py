@@ -14,7 +14,7 @@ from fedavg_app.results.sweep_names import own_name, read_names
 PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
 SEED, STRATEGY = "seed", "strategy"
 # Keys that say when a training is tested and when it ends.
-LENGTH = ("num-server-rounds", "evaluate-every", "target-accuracy", "target", "patience")
+LENGTH = ("num-server-rounds", "evaluate-every", "target", "patience")
 # Keys whose values are clear without the key's name.
 SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from fedavg_app.config import todays_keys
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics, objective_curve, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
@@ -29,7 +30,7 @@ class FinishedRun:
 
     Attributes:
         folder: The folder.
-        config: The settings by kebab-case key, as they were saved: maybe by another version.
+        config: The settings by today's keys: another version may have saved them.
         summary: The numbers of its ``summary.json``; empty if it is still running or was killed.
         history: Its rounds; at least one if it has ended.
     """
@@ -87,7 +88,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It is not the folder of a training.
     """
-    return _read_table(folder, CONFIG_FILE)
+    return todays_keys(_read_table(folder, CONFIG_FILE))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -43,16 +43,15 @@ class ClientTests:
     """Merges the metrics of a round's tests by clients.
 
     A client whose metrics are not means over its examples sends their states, too: these are taken
-    out of its reply before a strategy sees it.
+    out of its reply before a strategy sees it. Clients that have no local arrays of their own yet,
+    because they have never trained, are left out.
 
     Args:
         metrics: The task's.
-        leave_out_untrained: Whether clients do not count that have no local arrays of their own
-            yet.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric], *, leave_out_untrained: bool = True) -> None:
-        self._metrics, self._leave_out_untrained = metrics, leave_out_untrained
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self._metrics = metrics
         self._records: dict[int, ArrayRecord] = {}
         self._untrained = 0
 
@@ -64,10 +63,8 @@ class ClientTests:
         if reply.has_error():
             return exchange.take(reply)
         if UNTRAINED in reply.content:
-            del reply.content[UNTRAINED]
-            if self._leave_out_untrained:
-                self._untrained += 1
-                return True
+            self._untrained += 1
+            return True
         record = find_record(reply.content, STATES, ArrayRecord)
         if record is not None:
             self._records[reply.metadata.src_node_id] = record

@@ -15,7 +15,7 @@ from fedavg_app.node_config import (
     PARTITION_DIGEST,
     PARTITION_ID,
 )
-from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.partitioning import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
 from strategies.rounds.messages import CONFIG
 from strategies.rounds.reply_errors import error_reason

@@ -17,7 +17,7 @@ from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.links.virtual_clock import VirtualClock, make_clock
 from fedavg_app.optimizer_choice import check_optimizer, client_optimizer
-from fedavg_app.partitioning.partitions import DataDigests, make_partitioner, partition
+from fedavg_app.partitioning import DataDigests, make_partitioner, partition
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.history import RoundMetrics

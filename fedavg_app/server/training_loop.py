@@ -152,8 +152,7 @@ class TrainingLoop:
         """Return what the clients' tests amount to, and the reasons for replies without."""
         if not due or self.config.fraction_evaluate == 0:
             return ClientScores(), {}
-        left_out = self.config.untrained_clients == "left-out"
-        tests = ClientTests(self.metrics, leave_out_untrained=left_out)
+        tests = ClientTests(self.metrics)
         cohort = self._messenger.cohort(server_round, "evaluate")
         exchanges = self.strategy.evaluation(server_round, self.model, config, cohort)
         outcome, traffic = self._messenger.carry(

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 import tasks
 from fedavg_app.config import RunConfig
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
 from tasks.training.examples import Examples

@@ -51,7 +51,7 @@ def test_two_rounds_end_in_the_same_model_on_both_grids(data, tmp_path, task, st
     config = RunConfig(
         task=task, strategy=strategy, data_dir=str(data_slices.write(task, data / task)),
         run_dir=str(tmp_path), num_clients=4, fraction_train=0.5, num_server_rounds=2,
-        local_steps=2, batch_size=4, evaluate_every=2, target_accuracy=0.0, learning_rate=0.01,
+        local_steps=2, batch_size=4, evaluate_every=2, target="none", learning_rate=0.01,
         momentum=momentum, fraction_evaluate=0.5, device="cpu", seed=3,
         partition="natural" if task.startswith("shakespeare") else "iid",
     )  # fmt: skip

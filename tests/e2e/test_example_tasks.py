@@ -14,7 +14,7 @@ from tests.support.run_folders import assert_model, read_history, read_summary, 
 
 # Further keys, so that each kind of setting is sent to devices.
 OWN_KEYS = {
-    "regression": {"partition": "shards", "partition-by": "bins:4"},
+    "regression": {"partition": "shards", "partition-args": "by = 'bins:4'"},
     "labels": {"optimizer-state": "kept", "rate-schedule": "cosine"},
     "wine": {"fraction-evaluate": 1.0},
     "segments": {"gradient-clip": 1.0},

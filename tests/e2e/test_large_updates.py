@@ -38,7 +38,7 @@ def test_update_of_70_mb_arrives(tmp_path):
     keys = {
         "task": "tasks.wide:TASK", "strategy": "compressed", "strategy-args": ARGUMENTS,
         "num-clients": 2, "fraction-train": 1.0, "local-steps": 1, "num-server-rounds": 1,
-        "data-source": "embedded", "target-accuracy": 0.0, "learning-rate": 0.01,
+        "data-source": "embedded", "target": "none", "learning-rate": 0.01,
     }  # fmt: skip
     with Deployment(tmp_path / "deployment", 2) as deployment:
         runs = {"run-dir": str(tmp_path / "devices")}

@@ -19,7 +19,7 @@ NUM_KILLS = 20
 JOB = [
     "--task", "mnist-logistic", "--data-source", "embedded", "--num-clients", "20",
     "--fraction-train", "0.5", "--strategy", "stc", "--local-steps", "1", "--momentum", "0.5",
-    "--evaluate-every", "100", "--target-accuracy", "0", "--num-server-rounds", "600",
+    "--evaluate-every", "100", "--target", "none", "--num-server-rounds", "600",
     "--checkpoint-every", "3",
 ]  # fmt: skip
 

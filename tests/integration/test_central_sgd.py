@@ -20,7 +20,7 @@ TASK = tasks.load("mnist-logistic")
 def train(tmp_path, task=TASK, callbacks=(), **changes):
     values = {
         "task": "mnist-logistic", "data_source": "embedded", "num_server_rounds": 50,
-        "evaluate_every": 20, "batch_size": 100, "learning_rate": 0.1, "target_accuracy": 0.0,
+        "evaluate_every": 20, "batch_size": 100, "learning_rate": 0.1, "target": "none",
         "run_dir": str(tmp_path / "runs"),
     }  # fmt: skip
     return train_centrally(CentralConfig(**{**values, **changes}), task, callbacks)

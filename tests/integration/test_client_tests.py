@@ -11,7 +11,7 @@ from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 from torchmetrics.regression import R2Score
 
 from fedavg_app.client.metric_states import STATES
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from tasks.data.dataset import Split
 from tasks.metrics import _warn_once
 from tests.support import networks

@@ -140,7 +140,7 @@ def checked_run(strategy, arguments, **further):
     """Run an unreliable training; check the model and the residuals; return the check."""
     keys = {
         "strategy": strategy, "strategy_args": arguments, "local_steps": 1, "batch_size": 20,
-        "learning_rate": 0.04, "target_accuracy": 0.0, "partition": "classes", "evaluate_every": 15,
+        "learning_rate": 0.04, "target": "none", "partition": "classes", "evaluate_every": 15,
         "client_mods": MOD,
     }  # fmt: skip
     config = make_config(**keys, **further)

@@ -11,7 +11,7 @@ from fedavg_app.client.client_process import task_client
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import identify_server
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server_app import client_config
 from tests.support.in_process import run_here
@@ -21,7 +21,7 @@ from tests.support.run_folders import only_folder, read_history
 RATE, ROUNDS, CLIENTS, SIZE = 0.05, 6, 6, 3
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": CLIENTS, "seed": 3,
-    "fraction-train": 0.5, "num-server-rounds": ROUNDS, "target-accuracy": 0.0, "batch-size": 0,
+    "fraction-train": 0.5, "num-server-rounds": ROUNDS, "target": "none", "batch-size": 0,
     "learning-rate": RATE, "partition": "dirichlet", "partition-args": "alpha = 0.5",
 }  # fmt: skip
 

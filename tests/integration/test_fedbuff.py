@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedavg_app.config import parse_config
 from fedavg_app.links.virtual_clock import make_clock
 from fedavg_app.optimizer_choice import client_optimizer
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import resolve
 from fedavg_app.server_app import client_config
@@ -21,7 +21,7 @@ SPREAD = f"{SERVER}[[class]]\nup = 2\ndown = 5\nlatency = 50\ncomputing = 4\nspr
 BUFFER, TRAINING, ROUNDS = 3, 9, 8
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 30, "fraction-train": 0.1,
-    "num-server-rounds": ROUNDS, "target-accuracy": 0.0, "local-steps": 3, "batch-size": 20,
+    "num-server-rounds": ROUNDS, "target": "none", "local-steps": 3, "batch-size": 20,
     "partition": "shards", "seed": 4,
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ def test_command_on_a_full_disk_ends_with_one_line(tmp_path, processes, checkpoi
     """Its log cannot be written either, nor its curves."""
     options = [
         "--data-source=embedded", "--task=mnist-logistic", "--num-workers=1", "--local-steps=1",
-        "--num-server-rounds=100000", "--evaluate-every=1000", "--target-accuracy=0",
+        "--num-server-rounds=100000", "--evaluate-every=1000", "--target=none",
         f"--checkpoint-every={checkpoint_every}", f"--run-dir={tmp_path}",
     ]  # fmt: skip
     with small_disk(tmp_path, 300):

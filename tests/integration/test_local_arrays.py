@@ -13,7 +13,7 @@ from fedavg_app.callbacks.base import Callback
 from fedavg_app.client import client_process
 from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
 from strategies.rounds.flower_arrays import from_record, message_bytes, to_record
@@ -201,12 +201,9 @@ def test_run_is_judged_by_the_clients_accuracy_and_records_each_clients(tmp_path
     assert_model(result.folder, dict(models[best[0]]), "best.safetensors")
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
+def test_clients_that_never_trained_are_left_out(tmp_path):
     """Their head is the initial one, which says nothing about the method."""
-    keys = {"fraction_evaluate": 1.0, "fraction_train": 0.2}
-    keys |= {"untrained_clients": "counted"} if asked else {}
-    grid, _, result = run_in_folder(tmp_path, 2, **keys)
+    grid, _, result = run_in_folder(tmp_path, 2, fraction_evaluate=1.0, fraction_train=0.2)
     last = result.history[-1]
     with_own = [context for context in grid.contexts.values() if LOCAL in context.state]
     assert 2 <= len(with_own) <= 4, "of ten"
@@ -215,7 +212,7 @@ def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
         context.state.setdefault(LOCAL, ArrayRecord(own))
     every = own_accuracies(grid, result.model, make_config(**KEYS))
     trained = {grid.partition(node) for node, c in grid.contexts.items() if c in with_own}
-    expected = {client: own for client, own in every.items() if asked or client in trained}
+    expected = {client: own for client, own in every.items() if client in trained}
     found = last.client_values["accuracy"]
     assert found == pytest.approx({client: accuracy for client, (accuracy, _) in expected.items()})
     examples = sum(number for _, number in expected.values())
@@ -223,7 +220,7 @@ def test_clients_that_never_trained_are_left_out_unless_asked(tmp_path, asked):
     assert last.client_metrics["accuracy"] == pytest.approx(pooled)
     of = f"{len(trained)} of 10 clients"
     names = ("loss", "accuracy", "accuracy-mean", "accuracy-p10")
-    assert last.partial == ({} if asked else {f"client_metrics.{name}": of for name in names})
+    assert last.partial == {f"client_metrics.{name}": of for name in names}
 
 
 def test_round_in_which_no_tested_client_has_trained_has_no_value(tmp_path, caplog):
@@ -243,7 +240,7 @@ def test_target_and_patience_use_the_clients_accuracy(tmp_path):
     own = [metrics.client_metrics["accuracy"] for metrics in whole.history[1:]]
     reached = next(number for number, accuracy in enumerate(own, 1) if accuracy >= own[2])
     assert max(metrics.accuracy for metrics in whole.history) < own[2]
-    keys = {"fraction_evaluate": 1.0, "target_accuracy": own[2]}
+    keys = {"fraction_evaluate": 1.0, "target": own[2]}
     _, _, result = run_in_folder(tmp_path / "target", 8, **keys)
     assert result.history[-1].round == reached
     assert reached - 1 < read_summary(result.folder)["rounds-to-target"] <= reached
@@ -253,7 +250,7 @@ def test_target_and_patience_use_the_clients_accuracy(tmp_path):
 
 
 def test_run_without_client_tests_warns_first_that_accuracy_will_be_unknown(tmp_path, caplog):
-    _, _, result = run_in_folder(tmp_path, 2, target_accuracy=0.01, patience=1)
+    _, _, result = run_in_folder(tmp_path, 2, target=0.01, patience=1)
     (warning,) = [record for record in caplog.records if "fraction-evaluate" in record.getMessage()]
     assert warning.getMessage() == (
         "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "

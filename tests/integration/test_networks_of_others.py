@@ -11,7 +11,7 @@ import torch
 from fedavg_app.client.client_process import _client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, NoRepliesError
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare, resolve
 from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
@@ -21,7 +21,7 @@ from tests.support.in_process import model_arrays, run_here, same_model
 MODULE = "tests.support.networks:"
 SETTINGS = {
     "data-source": "embedded", "num-clients": 4, "fraction-train": 1.0, "num-server-rounds": 2,
-    "batch-size": 0, "target-accuracy": 0.0, "learning-rate": 0.2, "device": "cpu",
+    "batch-size": 0, "target": "none", "learning-rate": 0.2, "device": "cpu",
 }  # fmt: skip
 # Each differs from torch where batches are cut, hooks are skipped, or clients share what they keep.
 TRAINED = ["TIED_DATA", "OWN_NORM", "SYNC_NORM", "WEIGHTED", "MOVING", "LAZY", "STATEFUL"]

@@ -52,7 +52,7 @@ def write_table(folder):
 def accuracy(task, rounds, **keys):
     config = parse_config(
         {"task": task, "num-clients": 4, "fraction-train": 1.0, "local-epochs": 5,
-         "num-server-rounds": rounds, "target-accuracy": 0.0, **keys}
+         "num-server-rounds": rounds, "target": "none", **keys}
     )  # fmt: skip
     return run_here(config).history[-1].accuracy
 

@@ -23,7 +23,7 @@ MODELS = "tests.support.models:"
 ROUNDS, NOISE, DELTA = 4, 1.5, 1e-5
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
-    "num-server-rounds": ROUNDS, "target-accuracy": 0.0, "checkpoint-every": 2,
+    "num-server-rounds": ROUNDS, "target": "none", "checkpoint-every": 2,
     "strategy": f"{FLOWERS}:DifferentialPrivacyServerSideFixedClipping",
 }  # fmt: skip
 

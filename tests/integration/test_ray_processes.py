@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = [
     "--data-source", "embedded", "--num-clients", "20", "--fraction-train", "0.5",
-    "--target-accuracy", "0",
+    "--target", "none",
 ]  # fmt: skip
 
 

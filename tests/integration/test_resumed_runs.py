@@ -24,7 +24,7 @@ from tests.support.run_folders import assert_model, only_folder, read_history, r
 
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
-    "num-server-rounds": 9, "checkpoint-every": 2, "target-accuracy": 0.0, "evaluate-every": 3,
+    "num-server-rounds": 9, "checkpoint-every": 2, "target": "none", "evaluate-every": 3,
 }  # fmt: skip
 COMPRESSED = {"local-steps": 1, "momentum": 0.9}
 LATE = {"links": "phones", "round-timeout": 9, "over-selection": 2}
@@ -207,7 +207,7 @@ def test_resumed_run_keeps_the_values_that_auto_had_at_its_start(tmp_path, monke
     module = EditedTask("edited_task")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     keys = {"task": "edited_task:TASK", "learning-rate-decay": 0.5, "links": "4g"}
-    keys["target-accuracy"] = "auto"
+    keys["target"] = "auto"
     before = {"learning_rate": 0.08, "embedded_target": 0.99, "seconds_per_example": 1e-3}
     module.edit(**before)
     start(tmp_path / "whole", **keys)
@@ -228,11 +228,11 @@ def test_resumed_run_keeps_the_values_that_auto_had_at_its_start(tmp_path, monke
 
 
 def test_resume_refuses_a_new_rate_and_accepts_a_new_target(tmp_path):
-    auto = {"target-accuracy": "auto"}
+    auto = {"target": "auto"}
     with pytest.raises(PowerLossError):
         start(tmp_path, 5, **auto)
     folder = only_folder(tmp_path)
     with pytest.raises(ConfigError, match=r"learning-rate = 0\.04: the run to resume has 'auto'"):
         start(tmp_path, resume=str(folder), **auto, **{"learning-rate": 0.04})
-    start(tmp_path, resume=str(folder), **{"target-accuracy": 0.5})
+    start(tmp_path, resume=str(folder), **{"target": 0.5})
     assert read_summary(folder)["target-accuracy"] == 0.5

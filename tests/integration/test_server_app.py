@@ -37,7 +37,7 @@ def everyone(tamper):
 
 
 def test_run_leaves_its_results_in_a_folder(tmp_path):
-    keys = {"target-accuracy": 0.3, "evaluate-every": 2}
+    keys = {"target": 0.3, "evaluate-every": 2}
     result = run_here(tmp_path, callbacks=[Plots], **keys)
     folder = only_folder(tmp_path / "runs")
     pictures = ("accuracy.png", "accuracy-bytes.png", "loss.png")

@@ -8,7 +8,7 @@ from flwr.app import Array, MetricRecord
 import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.training_plan import TrainingPlan
 from tasks.training.examples import Examples
@@ -240,7 +240,7 @@ def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, 
 
 
 def test_training_stops_at_the_target():
-    _, result = train(num_server_rounds=50, fraction_train=1.0, target_accuracy=0.6)
+    _, result = train(num_server_rounds=50, fraction_train=1.0, target=0.6)
     accuracies = [metrics.accuracy for metrics in result.history]
     assert accuracies[-1] >= 0.6 > max(accuracies[:-1])
     assert len(result.history) < 51

@@ -12,7 +12,7 @@ from tests.support.run_folders import assert_model, only_folder, read_history, r
 
 CONFIG = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 10, "fraction-train": 0.5,
-    "num-server-rounds": 6, "target-accuracy": 0.0, "strategy": "stc", "local-steps": 2,
+    "num-server-rounds": 6, "target": "none", "strategy": "stc", "local-steps": 2,
 }  # fmt: skip
 LOSSY = "[[class]]\nup = 5\ndown = 20\nlatency = 50\nloss = 0.3\n"
 # Two of a hundred such clients are too slow for a second.

@@ -20,7 +20,7 @@ def experiment(**changes):
     """Return an experiment of two columns, two rows and two seeds: eight runs."""
     values = {
         "name": "made-up", "title": "A table", "source": "nobody", "measure": "rounds-to-target",
-        "run": {"task": "mnist-logistic", "target-accuracy": 0.9, "seed": [1, 2]},
+        "run": {"task": "mnist-logistic", "target": 0.9, "seed": [1, 2]},
         "columns": [{"name": "IID", "run": {"partition": "iid"}},
                     {"name": "shards", "run": {"partition": "shards"}}],
         "rows": [{"name": "E = 1", "run": {"local-epochs": 1}},
@@ -47,7 +47,7 @@ def files(config, lines, **summary):
     accuracies = [entry["accuracy"] for entry in lines if entry["accuracy"] is not None]
     content = {
         "status": "finished", "rounds": lines[-1]["round"],
-        "target-accuracy": config.target_accuracy or None, "rounds-to-target": None,
+        "target-accuracy": None if config.target == "none" else config.target, "rounds-to-target": None,
         "best-accuracy": max(accuracies), "data": "MNIST in /some/where",
         "data-fingerprint": FINGERPRINT, "versions": {"flwr": "1.41.0"}, "seconds": 60.0,
         **summary,

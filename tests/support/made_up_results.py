@@ -11,7 +11,7 @@ title = "Made up & shown"
 source = "nobody 1999, table 1"
 measure = "{measure}"
 speedup = true
-run = {{ task = "mnist-logistic", target-accuracy = 0.9, fraction-train = 0.1 }}
+run = {{ task = "mnist-logistic", target = 0.9, fraction-train = 0.1 }}
 columns = [{{ name = "IID" }}, {{ name = "shards", run = {{ partition = "shards" }} }}]
 
 [[rows]]

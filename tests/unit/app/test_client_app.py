@@ -13,7 +13,7 @@ from fedavg_app.client.mods import ClientFailedError
 from fedavg_app.client_app import app
 from fedavg_app.config import RunConfig
 from fedavg_app.flower_internals import assign_message_id
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from tasks.data.dataset import DataError, DataOptions
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient

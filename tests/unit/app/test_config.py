@@ -10,7 +10,7 @@ from tests.support.one_line import one_line
 
 # A resumed run may have other values of these.
 MAY_DIFFER_ON_RESUME = {
-    "num_server_rounds", "objective", "target_accuracy", "target", "patience", "run_dir", "resume",
+    "num_server_rounds", "objective", "target", "patience", "run_dir", "resume",
     "checkpoint_every", "checkpoint_seconds", "data_dir", "data_source", "device", "round_timeout",
     "min_nodes", "node_timeout", "budget",
 }  # fmt: skip
@@ -27,7 +27,7 @@ def test_pyproject_declares_exactly_the_keys_and_defaults_of_the_config():
         ("fraction-train", 1.01), ("fraction-train", float("nan")), ("local-steps", -1),
         ("batch-size", 2.5), ("num-server-rounds", 0), ("learning-rate", 0.0),
         ("learning-rate", "fast"), ("learning-rate-decay", 1.5), ("momentum", 1.0),
-        ("weight-decay", -0.1), ("evaluate-every", 0), ("target-accuracy", 97),
+        ("weight-decay", -0.1), ("evaluate-every", 0), ("target", "never"),
         ("round-timeout", -1.0), ("data-source", "internet"), ("seed", 2**32),
         ("partition-args", "{"), ("bach-size", 10),
     ],

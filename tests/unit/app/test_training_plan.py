@@ -33,9 +33,9 @@ def test_auto_learning_rate_is_the_tasks_for_the_optimiser_or_its_own(optimizer,
     assert make_plan(RunConfig(optimizer=optimizer), task).learning_rate == expected
 
 
-@pytest.mark.parametrize(("given", "expected"), [("auto", 0.97), (0.5, 0.5), (0.0, None)], ids=str)
-def test_target_is_the_tasks_unless_given_and_zero_means_none(given, expected):
-    plan = make_plan(RunConfig(target_accuracy=given), MNIST_2NN)
+@pytest.mark.parametrize(("given", "expected"), [("auto", 0.97), (0.5, 0.5), ("none", None)], ids=str)
+def test_target_is_the_tasks_unless_given(given, expected):
+    plan = make_plan(RunConfig(target=given), MNIST_2NN)
     assert plan.target == expected
     assert not plan.ends_after(history([0.1, None]))
     assert not plan.ends_after(history([0.1, 0.49]))
@@ -57,18 +57,12 @@ def test_target_of_another_objective_is_reached_from_above():
 @pytest.mark.parametrize(
     ("keys", "error"),
     [
-        ({"target_accuracy": 0.5}, "target-accuracy = 0.5: mnist-2nn goes by loss: give target"),
         ({"objective": "f1"}, "objective = 'f1': is 'f1', which is no metric; there are: loss"),
     ],
 )
 def test_target_or_objective_that_the_task_lacks_is_refused(keys, error):
     with pytest.raises(ConfigError, match=re.escape(error)):
         make_plan(RunConfig(**keys), replace(MNIST_2NN, metrics={}))
-
-
-def test_two_targets_are_refused():
-    with pytest.raises(ConfigError, match="leave it out if target-accuracy is given"):
-        parse_config({"target": 0.5, "target-accuracy": 0.5})
 
 
 @pytest.mark.parametrize(
@@ -84,9 +78,9 @@ def test_two_targets_are_refused():
     ],
 )
 def test_training_ends_after_patience_rounds_without_a_better_accuracy(accuracies, ends):
-    config = RunConfig(target_accuracy=0, patience=3)
+    config = RunConfig(target="none", patience=3)
     assert make_plan(config, MNIST_2NN).ends_after(history(accuracies)) == ends
-    without = make_plan(RunConfig(target_accuracy=0), MNIST_2NN)
+    without = make_plan(RunConfig(target="none"), MNIST_2NN)
     assert not without.ends_after(history(accuracies))
 
 
@@ -95,7 +89,7 @@ def test_training_ends_after_patience_rounds_without_a_better_accuracy(accuracie
     [("auto", "embedded", 0.93), ("auto", "mirror", 0.97), (0.95, "embedded", 0.95)],
 )
 def test_auto_target_is_within_reach_of_the_data(given, source, expected):
-    config = RunConfig(target_accuracy=given)
+    config = RunConfig(target=given)
     data = replace(labelled_dataset(np.arange(60) % 3), options=DataOptions(source))
     plan = make_plan(config, MNIST_2NN, data)
     assert plan.target == expected

@@ -117,13 +117,13 @@ def test_resumed_training_counts_the_traffic_of_the_completed_rounds(every_round
 @pytest.mark.parametrize(
     ("target", "reached_after", "expected"),
     [
-        (0.0, None, "no target"),
+        ("none", None, "no target"),
         (0.45, 0.9, "0.9 rounds to 0.45"),
         (0.9, None, "target 0.9 not reached in 2 rounds"),
     ],
 )
 def test_result_has_best_accuracy_target_and_folder(tmp_path, target, reached_after, expected):
-    run = training_run(tmp_path, target_accuracy=target)
+    run = training_run(tmp_path, target=target)
     result = TrainingResult(HISTORY, MODEL, reached_after)
     lines = printed(run, HISTORY, result).splitlines()
     assert lines[-2:] == [

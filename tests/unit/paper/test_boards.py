@@ -87,7 +87,7 @@ class MadeUp:
 
     def add(self, curve, seed=1, rounds=40, fingerprint=FINGERPRINT, **keys):
         shown = {"num-server-rounds": rounds, "learning-rate": 0.1, "seed": seed, "local-steps": 1}
-        given = {"target-accuracy": 0.9, **self.board.run, **shown, **keys}
+        given = {"target": 0.9, **self.board.run, **shown, **keys}
         config = fake_runs.parsed(given)
         lines = [line(number, accuracy) for number, accuracy in curve.items()]
         number = len(list(self.folder.glob("runs/*")))
@@ -132,12 +132,12 @@ def test_target_that_not_all_seeds_reach_has_no_mean(tmp_path):
 def test_only_runs_that_can_be_compared_are_on_the_board(tmp_path):
     made = MadeUp(tmp_path)
     made.add(ARRIVES)
-    made.add({0: 0.1, 1: 0.5}, seed=2, **{"target-accuracy": 0.5})  # ended before the board's end
+    made.add({0: 0.1, 1: 0.5}, seed=2, **{"target": 0.5})  # ended before the board's end
     made.add({0: 0.1, 1: 0.95}, seed=3, partition="iid")
     made.add({0: 0.1, 1: 0.95}, seed=4, **{"fraction-train": 0.2})
     made.add({0: 0.1, 1: 0.95}, seed=5, fingerprint=64 * "0")
     made.add({0: 0.1, 1: 0.95}, seed=6, links="4g")
-    made.add({0: 0.1, 20: 0.99}, seed=7, **{"target-accuracy": 0.99})
+    made.add({0: 0.1, 20: 0.99}, seed=7, **{"target": 0.99})
     assert [row[2] for row in made.rows()] == ["1, 7"]
 
 

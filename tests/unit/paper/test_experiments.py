@@ -12,7 +12,7 @@ measure = "rounds-to-target"
 
 [run]
 task = "mnist-logistic"
-target-accuracy = 0.9
+target = 0.9
 batch-size = 20
 
 [[columns]]
@@ -52,7 +52,7 @@ def test_keys_of_row_override_those_of_column_and_these_those_of_table(tmp_path)
     (only,) = large_iid.runs
     assert only.config == RunConfig(
         num_clients=100,
-        task="mnist-logistic", target_accuracy=0.9, batch_size=20, partition="iid",
+        task="mnist-logistic", target=0.9, batch_size=20, partition="iid",
         learning_rate=0.5,
     )  # fmt: skip
     assert small_iid.runs[3].chosen == {"learning-rate": 0.3, "seed": 2}

@@ -25,16 +25,15 @@ WITHOUT_EFFECT = {
 WITH_EFFECT = {
     "task": "mnist-cnn", "num-server-rounds": 7, "batch-size": 3, "learning-rate": 0.7,
     "learning-rate-decay": 0.7, "momentum": 0.7, "weight-decay": 0.7, "evaluate-every": 7,
-    "target-accuracy": 0.7, "seed": 7, "strategy": "fedsgd", "strategy-args": "a = 7",
+    "seed": 7, "strategy": "fedsgd", "strategy-args": "a = 7",
     "num-clients": 7, "fraction-train": 0.7, "fraction-evaluate": 0.7, "local-epochs": 7,
     "local-steps": 7, "partition": "shards", "partition-args": "a = 7", "round-timeout": 7.0,
     "over-selection": 0.7, "min-replies": 7, "max-examples": 7, "max-update-norm": 7.0,
     "client-mods": "a.b:c", "num-threads": 7, "data-source": "mirror", "patience": 7,
     "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
-    "target": 0.7, "partition-by": "bins:7", "optimizer": "adamw", "optimizer-args": "eps = 0.7",
+    "target": 0.7, "optimizer": "adamw", "optimizer-args": "eps = 0.7",
     "gradient-clip": 0.7, "optimizer-state": "kept", "rate-schedule": "linear",
     "precision": "bf16", "budget": "7 MB up",
-    "untrained-clients": "counted",
 }  # fmt: skip
 
 
@@ -84,7 +83,7 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
         "virtual_seconds": [0.0, 2.0, 2.5],
     }  # fmt: skip
     assert record.data == "MNIST in data-dir"
-    options = "--task mnist-logistic --target-accuracy 0.9 --seed 1"
+    options = "--task mnist-logistic --target 0.9 --seed 1"
     assert record.command == f"python simulation.py run {options}"
     assert record.versions == {"flwr": "1.41.0"}
     assert record.identity == identity(CONFIG)

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedavg_app.partitioning.classes import Classes
+from fedavg_app.partitioning.schemes import Classes
 
 
 @st.composite

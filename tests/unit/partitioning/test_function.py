@@ -6,7 +6,7 @@ import pytest
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.partitions import partition
+from fedavg_app.partitioning import partition
 from tests.support.documents import ROOT, examples
 from tests.support.labels import labelled_dataset
 

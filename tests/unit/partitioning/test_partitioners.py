@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from flwr_datasets.partitioner import DirichletPartitioner, IidPartitioner, ShardPartitioner
 
-from fedavg_app.partitioning.dirichlet import Dirichlet
-from fedavg_app.partitioning.iid import Iid
-from fedavg_app.partitioning.natural import Natural
-from fedavg_app.partitioning.shards import Shards
+from fedavg_app.partitioning.schemes import Dirichlet, Iid, Natural, Shards
 from tasks.training.random_streams import derive_seed, numpy_generator
 
 

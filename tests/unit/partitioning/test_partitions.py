@@ -5,8 +5,8 @@ import pytest
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.partitioning.dirichlet import Dirichlet
-from fedavg_app.partitioning.partitions import PARTITIONERS, DataDigests, partition
+from fedavg_app.partitioning import PARTITIONERS, DataDigests, partition
+from fedavg_app.partitioning.schemes import Dirichlet
 from tasks.data.dataset import DataOptions, Dataset, Split
 from tests.support.labels import labelled_dataset, mnist_labels
 from tests.support.one_line import one_line
@@ -64,9 +64,9 @@ def test_split_that_leaves_a_client_without_examples_is_refused():
     ("name", "arguments", "clients", "fragment"),
     [
         ("random", "", 10, "partition = 'random': known partitions: iid, shards, classes, "),
-        ("iid", "alpha = 1", 10, "partition-args = 'alpha = 1': iid takes nothing"),
+        ("iid", "alpha = 1", 10, "partition-args = 'alpha = 1': iid takes by"),
         ("shards", "shards-per-client = 0", 10, "'shards-per-client = 0': should be greater"),
-        ("classes", "gamma = 1", 10, "takes balancedness, minimum-share, classes-per-client"),
+        ("classes", "gamma = 1", 10, "takes by, balancedness, minimum-share, classes-per-client"),
         ("classes", "classes-per-client = 2", 10, "there are only 1 classes"),
         ("classes", "balancedness = 0", 10, "'balancedness = 0': should be greater than 0"),
         ("classes", "minimum-share = -0.1", 10, "'minimum-share = -0.1': should be greater"),
@@ -127,9 +127,8 @@ def by_sign(split):
 )
 def test_partition_goes_by_bins_a_column_or_a_function(by, expected):
     data = regression(np.linspace(1, -1, 10))
-    config = RunConfig(
-        partition="classes", partition_args="classes-per-client = 1", partition_by=by, num_clients=2
-    )
+    arguments = f"classes-per-client = 1, by = '{by}'"
+    config = RunConfig(partition="classes", partition_args=arguments, num_clients=2)
     parts = partition(data, "train", config)
     assert sorted(sorted(part.tolist()) for part in parts) == sorted(expected)
 
@@ -138,15 +137,15 @@ def test_partition_goes_by_bins_a_column_or_a_function(by, expected):
     ("by", "error"),
     [
         ("", "partition = 'shards': an example has a target of float64, which is no class; give"),
-        ("height", "partition-by = 'height': no such array; there are: age, x; or give 'bins:10'"),
-        ("x", "partition-by = 'x': gives float64 (10,): give one integer for each example"),
-        ("bins:1", "partition-by = 'bins:1': give the number of bins, 2 or more, as in bins:10"),
+        ("height", "\"by = 'height'\": no such array; there are: age, x; or give 'bins:10'"),
+        ("x", "\"by = 'x'\": gives float64 (10,): give one integer for each example"),
+        ("bins:1", "\"by = 'bins:1'\": give the number of bins, 2 or more, as in bins:10"),
         (f"{__name__}:too_few", "it gave (2,) for 10 examples: give one integer for each"),
         (f"{__name__}:failing", "it raised ZeroDivisionError: "),
     ],
 )
 def test_partition_by_what_is_no_label_is_refused(by, error):
-    config = RunConfig(partition="shards", partition_by=by, num_clients=2)
+    config = RunConfig(partition="shards", partition_args=f"by = '{by}'", num_clients=2)
     with pytest.raises(ConfigError, match=re.escape(error)):
         partition(regression(np.linspace(1, -1, 10)), "train", config)
     random = RunConfig(partition="iid", num_clients=2)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedavg_app.partitioning.shards import Shards
+from fedavg_app.partitioning.schemes import Shards
 from tests.support.labels import mnist_labels
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("server_identity")
 
 CONFIG = RunConfig(
     task="mnist-logistic", data_source="embedded", num_clients=4, fraction_train=0.5,
-    num_server_rounds=2, checkpoint_every=1, target_accuracy=0,
+    num_server_rounds=2, checkpoint_every=1, target="none",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
-from fedavg_app.partitioning.partitions import DataDigests
+from fedavg_app.partitioning import DataDigests
 from fedavg_app.server.node_query import NodeQuery
 from fedavg_app.server.node_registry import NodeRegistry
 from tests.support.one_line import one_line

@@ -8,9 +8,13 @@ From Python, for example in a notebook:
 """
 
 import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from fedavg_app.own_packages import claim
 
 if TYPE_CHECKING:
     from fedavg_app.config import CentralConfig, RunConfig
@@ -25,9 +29,39 @@ _PATHS = {
     "TrainingResult": "fedavg_app.results.history:TrainingResult",
     "simulate": "fedavg_app.ray_engine.simulation:simulate",
 }
+# Common names of folders: in processes that Ray starts, with ``python -m`` and in a notebook,
+# Python takes those of the working directory first.
+OWN = ("strategies", "tasks")
 
 
-claim()
+class OwnPackages(MetaPathFinder):
+    """Finds the packages `OWN` beside the `fedavg_app` that is imported.
+
+    A device drops the installed `fedavg_app` for that of a run; then these are the run's, too.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the location of the package; None for all other modules."""
+        del path  # None for a package that is in no other
+        folder = own_folder()
+        if fullname not in OWN or folder is None:
+            return None
+        return PathFinder.find_spec(fullname, [str(folder)], target)
+
+
+def own_folder() -> Path | None:
+    """Return the folder that has the package `fedavg_app` of this process, or None."""
+    file = getattr(sys.modules.get(__name__), "__file__", None)
+    return Path(file).parent.parent if file else None
+
+
+# By name: a process may have had another copy of this module.
+sys.meta_path[:] = [
+    OwnPackages(),
+    *(finder for finder in sys.meta_path if type(finder).__name__ != OwnPackages.__name__),
+]
 
 
 def __getattr__(name: str) -> Any:

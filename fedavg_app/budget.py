@@ -1,4 +1,7 @@
-"""What a run may spend, as text: bytes of its messages, or time on its links' virtual clock."""
+"""What a run may spend, as text: bytes of its messages, or time on its links' virtual clock.
+
+The units of both are here.
+"""
 
 import math
 import re
@@ -63,3 +66,11 @@ def parse_budget(text: str) -> tuple[Budget, str]:
     if not fits or (found["each"] and not direction) or not 0 < amount < math.inf:
         raise ConfigError("budget", text, FIX)
     return Budget(amount, unit, direction, bool(found["each"])), found["links"] or ""
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit that gives two digits, such as "12 min" or "5.3 min"."""
+    for unit in ("d", "h", "min"):
+        if seconds >= 10 * SECONDS[unit]:
+            return f"{seconds / SECONDS[unit]:.0f} {unit}"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import CentralConfig
-from fedavg_app.device import pick_device
 from fedavg_app.errors import ConfigError, DivergedError
 from fedavg_app.results.history import RoundMetrics, TrainingResult, test_scores
 from fedavg_app.server.global_evaluation import CentralEvaluation
@@ -58,20 +57,14 @@ def train_centrally(
     check_task(config, task, data)
     plan = make_plan(config, task, data)
     evaluate = CentralEvaluation(task, data, config)
-    device = pick_device(config.device)
+    device = config.torch_device
     model = task.network(config.seed, device)
     examples = Examples.stored(task, data.train, device, training=True)
     arrays = ModelArrays.of(model)
     batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.
     rates = map(plan.rate, count(1))
-    local = TrainingSettings.of(
-        {
-            "learning-rate": plan.learning_rate, "momentum": config.momentum,
-            "weight-decay": config.weight_decay, "gradient-clip": config.gradient_clip,
-            "optimizer-state": "kept", "precision": config.precision, **plan.optimizer.settings(),
-        }
-    )  # fmt: skip
+    local = TrainingSettings(**{**dict(plan.work), "learning_rate": plan.learning_rate})
     memory: Memory = {}
 
     def metrics_after(step: int, started: float, loss: float | None = None) -> RoundMetrics:

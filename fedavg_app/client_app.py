@@ -5,15 +5,15 @@ On the wire this is a plain Message-API app: records "arrays" and "config" in, "
 its own mod around these handlers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedavg_app.client.mods import with_mods
-from fedavg_app.client.optimizer_state import optimizer_state
-from fedavg_app.node_config import (
+from fedavg_app.client_settings import (
     DATA_DIGEST,
     OWN_DATA,
     OWN_EXAMPLES,
@@ -23,12 +23,18 @@ from fedavg_app.node_config import (
 )
 from strategies.rounds.flower_arrays import find_record, from_record, get_record, to_record
 from strategies.rounds.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS, NUM_EXAMPLES
+from tasks.training.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from tasks.training.evaluation import Parameters
     from tasks.training.local_training import Config, TaskClient
+    from tasks.training.optimizers import Memory
 
 app = ClientApp()
+
+# The records of a client's state that keep its momentum, what another optimiser keeps, or a task's
+# own loop, from round to round.
+MOMENTUM, OPTIMIZER, OWN_LOOP = "momentum", "optimizer", "own-loop"
 
 
 @app.query()
@@ -66,7 +72,7 @@ def train(message: Message, context: Context) -> Message:
     client, names, parameters, config = _read(message, context)
     record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
     offset = None if record is None else from_record(record)
-    with optimizer_state(context, config, client) as memory:
+    with _optimizer_state(context, config, client) as memory:
         return _reply(message, names, *client.fit(parameters, config, memory, offset))
 
 
@@ -75,7 +81,7 @@ def train(message: Message, context: Context) -> Message:
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
     client, names, parameters, config = _read(message, context)
-    with optimizer_state(context, config, client) as memory:
+    with _optimizer_state(context, config, client) as memory:
         return _reply(message, names, *client.gradient(parameters, config, memory))
 
 
@@ -93,6 +99,27 @@ def evaluate(message: Message, context: Context) -> Message:
     if (states := write_states(results, count)) is not None:
         reply.content[STATES] = states
     return reply
+
+
+@contextmanager
+def _optimizer_state(
+    context: Context, config: "Config", client: "TaskClient"
+) -> "Iterator[Memory | None]":
+    """Yield the state of the optimiser or the task's own loop, and store it afterwards.
+
+    The state changes last, and not at all if the work inside raises or nothing is to be kept. A
+    client that lost its state begins anew.
+    """
+    settings, own = TrainingSettings.of(config), client.task.train is not None
+    if not settings.keeps_memory and not own:
+        yield None
+        return
+    key = OWN_LOOP if own else MOMENTUM if settings.is_sgd else OPTIMIZER
+    memory = from_record(find_record(context.state, key, ArrayRecord) or ArrayRecord())
+    yield memory
+
+    if memory or not own:
+        context.state[key] = to_record(memory)
 
 
 def _read(

@@ -5,26 +5,22 @@ The papers' symbols: K clients, a fraction C of them a round, E local epochs, ba
 rate eta.
 """
 
-import json
 import logging
-import re
-import tomllib
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedavg_app.budget import parse_budget
 from fedavg_app.errors import ConfigError, unknown_key
+from tasks.arguments import Arguments, ArgumentsField, inline
 from tasks.data.dataset import DataOptions
+from tasks.training.training_settings import Count, LocalWork, StepSettings
+from tasks.training.training_settings import kebab as kebab
+
+if TYPE_CHECKING:  # it takes two seconds to import
+    import torch
 
 logger = logging.getLogger("fedavg_app.config")
 
@@ -44,53 +40,17 @@ class Effect(Enum):
 
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-# The keys of local training, for strategies whose clients train.
-LOCAL_SGD = (
-    "local-epochs", "local-steps", "batch-size", "optimizer", "optimizer-args", "optimizer-state",
-    "gradient-clip", "rate-schedule",
-)  # fmt: skip
 # K in a simulation that names no number of clients.
 SIMULATED_CLIENTS = 100
 
 
-def inline(value: Any) -> Any:
-    """Return a table as the text of its arguments, "a = 1, b = 'x'"; other values unchanged."""
-    return _toml(value)[1:-1] if isinstance(value, Mapping) else value
+class TrainingConfig(StepSettings):
+    """The settings of any training; the field ``run_dir`` is the key "run-dir"."""
 
-
-def _toml(value: Any) -> str:
-    """Return a value in TOML, on one line."""
-    if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(str(key))} = {_toml(entry)}" for key, entry in value.items())
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
-
-
-# Arguments in TOML; a table of them, as a config file may have, becomes that text.
-ArgumentText = Annotated[str, BeforeValidator(inline)]
-
-
-def kebab(name: str) -> str:
-    """Return the key of a field: "batch-size" for "batch_size"."""
-    return name.replace("_", "-")
-
-
-class TrainingConfig(BaseModel):
-    """The settings of any training; the field ``batch_size`` is the key "batch-size"."""
-
-    model_config = ConfigDict(
-        alias_generator=kebab, populate_by_name=True, extra="forbid", frozen=True
-    )
+    model_config = ConfigDict(extra="forbid")
 
     task: str = Field(
         "mnist-2nn", description="the learning problem: a name or package.module:TASK"
@@ -98,7 +58,6 @@ class TrainingConfig(BaseModel):
     num_server_rounds: Annotated[Positive, Effect.FREE_ON_RESUME] = Field(
         200, description="maximum number of rounds"
     )
-    batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] | Literal["auto"] = Field(
         "auto",
         description="eta; auto: the task's default for the strategy or the optimizer, otherwise "
@@ -106,25 +65,6 @@ class TrainingConfig(BaseModel):
     )
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
-    )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="m, of SGD; clients keep the momentum buffers between rounds"
-    )
-    weight_decay: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="lambda, of SGD; adds lambda w to each gradient"
-    )
-    optimizer: str = Field(
-        "auto",
-        description="the clients' optimizer: sgd, another class of torch.optim such as adamw, or "
-        "package.module:Class; auto: the task's",
-    )
-    optimizer_args: ArgumentText = Field(
-        "",
-        description="the optimizer's arguments in TOML, for example 'weight_decay = 0.1'; not "
-        "for sgd",
-    )
-    gradient_clip: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        0.0, description="maximum norm of each step's gradient; 0 means no limit"
     )
     data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
         Field(
@@ -155,14 +95,6 @@ class TrainingConfig(BaseModel):
     device: Annotated[Literal["auto", "cpu", "cuda"], Effect.NONE] = Field(
         "auto", description="where to train: cpu, cuda, or auto, the GPU if there is one"
     )
-    precision: Literal["float32", "bf16"] = Field(
-        "float32",
-        description="bf16 trains in mixed precision: layers compute in bfloat16, weights and "
-        "their updates stay in float32",
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        1, description="fixes the partition, initial model, participants and clients' batches"
-    )
     run_dir: Annotated[str, Effect.NONE] = Field(
         "runs", description="each run writes its results to a new folder in this folder"
     )
@@ -180,9 +112,19 @@ class TrainingConfig(BaseModel):
         return DataOptions(self.data_source, self.data_dir)
 
     @property
-    def optimizer_arguments(self) -> dict[str, Any]:
-        """The parsed "optimizer-args"."""
-        return parse_arguments("optimizer-args", self.optimizer_args)
+    def local_patterns(self) -> list[str]:
+        """The name patterns of arrays that stay on the clients."""
+        return []
+
+    @property
+    def torch_device(self) -> "torch.device":
+        """Where this process trains: "auto" is the GPU if the process sees one."""
+        import torch
+
+        name = self.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device(name)
 
     @property
     def method(self) -> str:
@@ -200,14 +142,15 @@ class TrainingConfig(BaseModel):
         return f"B = {self.batch_size or 'all'}"
 
 
-class RunConfig(TrainingConfig):
+class RunConfig(TrainingConfig, LocalWork):
     """The settings of a federated run."""
 
     strategy: str = Field(
         "fedavg", description="the method: a name, package.module:Class, or an entry point's name"
     )
-    strategy_args: ArgumentText = Field(
-        "", description="the strategy's arguments in TOML, for example 'eta = 0.01, tau = 0.1'"
+    strategy_args: ArgumentsField = Field(
+        Arguments(),
+        description="the strategy's arguments in TOML, for example 'eta = 0.01, tau = 0.1'",
     )
     num_clients: Count = Field(
         0,
@@ -220,23 +163,12 @@ class RunConfig(TrainingConfig):
     fraction_evaluate: Fraction = Field(
         0.0, description="share of clients that evaluate on their own test data; 0 means none"
     )
-    local_epochs: Count = Field(1, description="E, passes over the local data a round")
-    local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
-    optimizer_state: Literal["new", "kept"] = Field(
-        "new",
-        description="kept: clients keep their optimizer's state between rounds; new: it is "
-        "reset every round; sgd always keeps its momentum",
-    )
-    rate_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant",
-        description="learning rate within a round: constant, or linear or cosine decay to 0",
-    )
     partition: str = Field(
         "iid",
         description="how the data are split across the clients: a name or package.module:function",
     )
-    partition_args: ArgumentText = Field(
-        "",
+    partition_args: ArgumentsField = Field(
+        Arguments(),
         description="the partition's arguments in TOML, for example 'shards-per-client = 2'; "
         "by = 'bins:10' goes by other labels than owners or classes",
     )
@@ -318,18 +250,12 @@ class RunConfig(TrainingConfig):
         if self.local_epochs > 1 and self.local_steps:
             fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
-        _ = self.strategy_arguments, self.partition_arguments, self.optimizer_arguments
         return self
 
     @property
-    def strategy_arguments(self) -> dict[str, Any]:
-        """The parsed "strategy-args"."""
-        return parse_arguments("strategy-args", self.strategy_args)
-
-    @property
-    def partition_arguments(self) -> dict[str, Any]:
-        """The parsed "partition-args"."""
-        return parse_arguments("partition-args", self.partition_args)
+    def local_patterns(self) -> list[str]:
+        """The patterns in "local-arrays", which are separated by commas."""
+        return [pattern for part in self.local_arrays.split(",") if (pattern := part.strip())]
 
     @property
     def method(self) -> str:
@@ -357,13 +283,18 @@ class RunConfig(TrainingConfig):
         return self.local_epochs * size
 
 
+# What a gradient of all local examples depends on.
+OF_A_GRADIENT = {"momentum", "weight_decay", "precision", "seed"}
+
+
 def warn_of_ignored(config: RunConfig, work: str) -> None:
     """Log the keys of local training that were set for a strategy whose clients do other work."""
-    values, defaults = (settings.model_dump(by_alias=True) for settings in (config, RunConfig()))
-    ignored = [f"{key} = {values[key]}" for key in LOCAL_SGD if values[key] != defaults[key]]
-    if ignored:
+    names = [name for name in LocalWork.model_fields if name not in OF_A_GRADIENT]
+    values, default = config.model_dump(), RunConfig().model_dump()
+    given = [f"{kebab(name)} = {values[name]}" for name in names if values[name] != default[name]]
+    if given:
         text = "%s: no effect, since a client computes %s; leave it out"
-        logger.warning(text, ", ".join(ignored), work)
+        logger.warning(text, ", ".join(given), work)
 
 
 class CentralConfig(TrainingConfig):
@@ -445,30 +376,9 @@ def config_error(error: ValidationError, kind: type[BaseModel]) -> ConfigError:
     key = next((str(part) for part in first["loc"] if part in known), str(first["loc"][-1]))
     if first["type"] == "extra_forbidden":
         return ConfigError(key, first["input"], unknown_key(key, known))
+    if cause is not None:
+        return ConfigError(key, first["input"], str(cause))
     text = first["msg"].removeprefix("Input ")
     field = known.get(key)
     meaning = (field and field.description) or key
     return ConfigError(key, first["input"], f"{text} ({meaning})")
-
-
-def parse_arguments(key: str, text: str) -> dict[str, Any]:
-    """Parse "a = 1, b = 'x'" (the inside of a TOML inline table); "-" in names becomes "_".
-
-    Raises:
-        ConfigError: Not TOML, or an argument is given twice, with hyphens and underscores.
-    """
-    table = parse_table(key, text)
-    arguments = {name.replace("-", "_"): value for name, value in table.items()}
-    if len(arguments) < len(table):
-        raise ConfigError(key, text, "an argument is given twice, with hyphens and underscores")
-    return arguments
-
-
-def parse_table(key: str, text: str) -> dict[str, Any]:
-    """Parse the inside of a TOML inline table; ConfigError if it is none."""
-    try:
-        table: dict[str, Any] = tomllib.loads(f"arguments = {{{text}}}")["arguments"]
-    except tomllib.TOMLDecodeError as error:
-        example = "write TOML, a comma between two arguments, as in: eta = 0.01, name = 'x'"
-        raise ConfigError(key, text, f"{example} ({error})") from None
-    return table

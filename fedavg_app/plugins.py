@@ -8,9 +8,9 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
+from fedavg_app import OWN, own_folder
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.errors import ConfigError, error_place
-from fedavg_app.own_packages import OWN, own_folder
 from strategies.registry import Registry
 
 Component = TypeVar("Component")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
@@ -12,16 +12,14 @@ from fedavg_app.callbacks.checkpoints import Checkpoints
 from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, warn_of_ignored, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError
-from fedavg_app.optimizer_choice import ClientOptimizer
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
-from fedavg_app.server.local_arrays import warn_of_unknown_objective
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
 from fedavg_app.server.node_query import node_query
 from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
-from fedavg_app.server.strategy_setup import reporting_strategy_errors
+from fedavg_app.server.strategy_setup import reporting_strategy_errors, warn_of_unknown_objective
 from fedavg_app.server.training_loop import TrainingLoop
 from strategies.rounds.runner import Runner
 from tasks.base import Task
@@ -70,13 +68,7 @@ def run(
         RunError: The run could not continue.
     """
     config, strategy, data = prepared.config, prepared.strategy, prepared.data
-    told = client_config(
-        config,
-        data,
-        prepared.model.fingerprint,
-        prepared.plan.optimizer,
-        with_number=tell_clients_number,
-    )
+    told = prepared.told(with_number=tell_clients_number)
     query = node_query(grid, config, told, prepared.check_digests)
     nodes = find_nodes(grid, config, query)
     if prepared.state is not None:
@@ -123,47 +115,3 @@ def _restore_clients(grid: Grid, strategy: Runner, states: Mapping[int, bytes]) 
         # Flower keeps a client's state for one series of runs; `flwr run` begins a new one, and
         # the checkpoint of one has no states.
         strategy.forget_clients()
-
-
-def client_config(
-    config: RunConfig,
-    data: Dataset,
-    fixed_arrays: str = "",
-    optimizer: ClientOptimizer | None = None,
-    *,
-    with_number: bool = False,
-) -> ConfigRecord:
-    """Return what every client is told: its local work, and which data set exactly to load.
-
-    Args:
-        config: The run's settings.
-        data: The data set.
-        fixed_arrays: The fingerprint of the model's fixed arrays, which do not travel.
-        optimizer: Of the clients; by default SGD.
-        with_number: Whether to tell the number of clients, too.
-    """
-    schedule = config.rate_schedule if config.rate_schedule != "constant" else ""
-    optional: dict[str, float | str] = {
-        "weight-decay": config.weight_decay,
-        "gradient-clip": config.gradient_clip,
-        "rate-schedule": schedule,
-        "optimizer-state": config.optimizer_state if config.optimizer_state != "new" else "",
-        "precision": config.precision if config.precision != "float32" else "",
-        **(optimizer or ClientOptimizer()).settings(),
-        "data-dir": data.options.directory,
-        "num-clients": config.num_clients if with_number else 0,
-        "fixed-arrays": fixed_arrays,
-    }
-    return ConfigRecord(
-        {
-            "local-epochs": config.local_epochs,
-            "local-steps": config.local_steps,
-            "batch-size": config.batch_size,
-            "momentum": config.momentum,
-            "seed": config.seed,
-            "data-source": data.options.source,
-            # Only those that there are: recorded bytes of runs without them stay as they are, and
-            # Flower 1.41 cannot count the bytes of an empty string.
-            **{key: value for key, value in optional.items() if value},
-        }
-    )

@@ -5,19 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fedavg_app.budget import Budget, parse_budget
-from fedavg_app.config import RunConfig, TrainingConfig, inline
+from fedavg_app.budget import BYTES, SECONDS, Budget, parse_budget
+from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.optimizer_choice import ClientOptimizer, client_optimizer, learning_rate
-from fedavg_app.results.history import RoundMetrics, objective_curve
-from fedavg_app.results.spending import spent
+from fedavg_app.optimizer_choice import learning_rate, resolve_work
+from fedavg_app.results.history import RoundMetrics, objective_curve, virtual_times
+from tasks.arguments import Arguments
 from tasks.objective import Objective
+from tasks.training.training_settings import LocalWork
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
     from tasks.data.dataset import Dataset
 
 logger = logging.getLogger("fedavg_app.training_plan")
+
+# What is counted of the bytes of a budget.
+COUNTED = {"up": ("bytes_up",), "down": ("bytes_down",), "both": ("bytes_up", "bytes_down")}
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,12 @@ class TrainingPlan:
 
     The fields are those of `RunConfig`; None stands for no target, and 0 for no patience.
     ``on_clients`` says that target, patience and best model use the clients' own tests. A training
-    ends before the round that would exceed its budget, if it has one.
+    ends before the round that would exceed its budget, if it has one. ``work`` is the clients'
+    local work.
     """
 
     num_rounds: int
-    optimizer: ClientOptimizer
+    work: LocalWork
     learning_rate: float
     learning_rate_decay: float
     objective: Objective
@@ -57,8 +62,8 @@ class TrainingPlan:
         """Return the values of the config's fields that may be "auto"."""
         return {
             "learning_rate": self.learning_rate,
-            "optimizer": str(self.optimizer),
-            "optimizer_args": inline(self.optimizer.arguments),
+            "optimizer": self.work.optimizer,
+            "optimizer_args": str(self.work.optimizer_args),
             "objective": str(self.objective),
             "target": "none" if self.target is None else self.target,
             "seconds_per_example": self.seconds_per_example,
@@ -76,6 +81,10 @@ class TrainingPlan:
         """Return what these rounds have spent, in the budget's unit; 0 without a budget."""
         return spent(self.budget, history, self.num_clients) if self.budget else 0.0
 
+    def affords(self, history: Sequence[RoundMetrics]) -> bool:
+        """Return whether these rounds are within the budget."""
+        return self.budget is None or self.spent(history) <= self.budget.amount
+
     def is_near_its_end(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether a training with a budget may not afford a round that is a bit dearer."""
         if self.budget is None:
@@ -90,6 +99,22 @@ class TrainingPlan:
             return False
         best = self.objective.best_point(self.curve(history))
         return best is not None and history[-1].round - best[0] >= self.patience
+
+
+def spent(budget: Budget, history: Sequence[RoundMetrics], num_clients: int) -> float:
+    """Return what these rounds have spent, in the budget's unit.
+
+    Args:
+        budget: Its kind says what is counted: of bytes those of training messages.
+        history: The rounds, with their totals.
+        num_clients: K.
+    """
+    if not history:
+        return 0.0
+    if not budget.direction:
+        return virtual_times(history)[-1] / SECONDS[budget.unit]
+    total = sum(history[-1].total[name] for name in COUNTED[budget.direction])
+    return total / BYTES[budget.unit] / (num_clients if budget.each else 1)
 
 
 def make_plan(
@@ -114,16 +139,16 @@ def make_plan(
         name: value for name, value in (resolved or {}).items() if getattr(config, name) == "auto"
     }
     if "optimizer" in begun and resolved is not None:
-        begun["optimizer_args"] = resolved["optimizer_args"]
+        begun["optimizer_args"] = Arguments(str(resolved["optimizer_args"]))
     config = config.model_copy(update=begun)
     seconds = task.seconds_per_example
     if isinstance(config, RunConfig) and config.seconds_per_example != "auto":
         seconds = config.seconds_per_example
-    objective, optimizer = _objective(config, task), client_optimizer(config, task)
+    objective, work = _objective(config, task), resolve_work(config, task)
     return TrainingPlan(
         num_rounds=config.num_server_rounds,
-        optimizer=optimizer,
-        learning_rate=learning_rate(config, task, optimizer),
+        work=work,
+        learning_rate=learning_rate(config, task, work),
         learning_rate_decay=config.learning_rate_decay,
         objective=objective,
         target=_target(config, task, objective, data),

@@ -6,11 +6,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedavg_app.config import RunConfig, inline
+from fedavg_app.config import RunConfig
 from paper.boards import MEASURES, METHOD, Board, Row, load_boards, standings
 from paper.cell_text import NOT_RUN, SYMBOLS, number
 from paper.experiments import Measure
 from paper.records import RECORDS, Record, read_all
+from tasks.arguments import inline
 from tasks.data.atomic_file import replacing
 
 PAGE = "leaderboard.md"

@@ -14,17 +14,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedavg_app.config import RunConfig, kebab, parse_config, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.link import LinkName
+from fedavg_app.links import LinkName
 from fedavg_app.sweep.identity import Identity, settings
 from paper.experiments import Column, Keys, Measure
 from paper.records import Record, Stored
 from paper.tables import measure
+from tasks.training.training_settings import LocalWork
 
 # In these keys the methods of a board may differ; in all others its entries are alike.
 METHOD = (
-    "strategy", "strategy-args", "local-epochs", "local-steps", "batch-size", "learning-rate",
-    "learning-rate-decay", "momentum", "weight-decay", "optimizer", "optimizer-args",
-    "optimizer-state", "rate-schedule", "gradient-clip", "precision", "client-mods",
+    "strategy", "strategy-args", "learning-rate", "learning-rate-decay", "client-mods",
+    *(kebab(name) for name in LocalWork.model_fields if name != "seed"),
 )  # fmt: skip
 # These say how often a run is tested and when it ends.
 LIMIT, TESTS, TARGET = "num-server-rounds", "evaluate-every", "target"

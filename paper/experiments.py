@@ -19,13 +19,13 @@ from fedavg_app.config import (
     CentralConfig,
     RunConfig,
     TrainingConfig,
-    inline,
     kebab,
     parse,
     with_clients,
 )
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.link import LinkName
+from fedavg_app.links import LinkName
+from tasks.arguments import Arguments
 
 Entry = float | str
 # File names have at most 255 bytes; what writes a file adds some to the name while it does.
@@ -232,7 +232,7 @@ def _added_up(keys: Sequence[Keys]) -> Keys:
     for name in ("strategy-args", "partition-args"):
         parts = [part[name] for part in keys if name in part]
         choices = product(*(part if isinstance(part, list) else [part] for part in parts))
-        texts = [", ".join(map(inline, choice)) for choice in choices]
+        texts = [", ".join(map(Arguments.of, choice)) for choice in choices]
         if parts:
             added[name] = texts if any(isinstance(part, list) for part in parts) else texts[0]
     return added

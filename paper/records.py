@@ -90,7 +90,6 @@ class Record(BaseModel):
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
         return identity(parse_saved({**self.config, "learning-rate": rate}))
 
-
     @property
     def repeat(self) -> str:
         """The command that repeats the run, by today's keys; add data-dir."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
-from fedavg_app.links.link import LINKS
+from fedavg_app.links import LINKS
 from fedavg_app.results.rounds_to_target import rounds_to_target
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.preparation import load_task

@@ -11,8 +11,8 @@ from flwr.app import ArrayRecord
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedavg_app.budget import duration
 from fedavg_app.callbacks.base import Callback, TrainingRun
-from fedavg_app.links.link import duration
 from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.history import RoundMetrics, TrainingResult, virtual_times
 from tasks.objective import LOSS, Objective, show_metric

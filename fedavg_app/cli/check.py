@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -71,22 +72,26 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     from flwr.serverapp import Grid
 
     import strategies
+    from fedavg_app.client_settings import ServerFacts, client_settings
     from fedavg_app.flower_internals import identify_server
+    from fedavg_app.optimizer_choice import resolve_work
     from fedavg_app.server.cohort import CohortGrid
     from fedavg_app.server.preparation import resolve
-    from fedavg_app.server_app import client_config
     from strategies.rounds.flower_arrays import message_bytes
 
     identify_server(1)
+    facts = ServerFacts(data.options.source, data.options.directory)
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"
     for name in strategies.names():
         own = config.model_copy(update={"strategy": name})
         try:
-            _, model, strategy = resolve(own)
+            task, model, strategy = resolve(own)
         except ConfigError as error:
             yield f"  {name:12} {error}"
             continue
-        settings = client_config(own, data, model.fingerprint)
+        settings = client_settings(
+            resolve_work(own, task), replace(facts, fixed_arrays=model.fingerprint)
+        )
         settings["learning-rate"] = 1.0
         grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
         (message,) = strategy.configure_train(1, model.sent, settings, grid)

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from fedavg_app.config import config_error
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.link import LINKS, Link, LinkName
-from fedavg_app.links.link_times import link_times
+from fedavg_app.links import LINKS, Link, LinkName, link_times
 from fedavg_app.results.comparison import Clock, wall_clock
 from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.history import virtual_times

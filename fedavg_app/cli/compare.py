@@ -10,7 +10,7 @@ from fedavg_app.cli.clocks import clocks_of, link_of
 from fedavg_app.cli.comparison_table import Row, Spread, as_csv, each_run, print_table
 from fedavg_app.cli.latex_table import as_latex
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.link import LinkName
+from fedavg_app.links import LinkName
 from fedavg_app.results.comparison import cost, one_objective
 from fedavg_app.results.comparison_lines import group_runs
 from fedavg_app.results.comparison_panels import Panel, default_panels

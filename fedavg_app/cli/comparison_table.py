@@ -12,7 +12,7 @@ import rich.table
 from rich.console import Console
 from rich.filesize import decimal
 
-from fedavg_app.links.link import duration
+from fedavg_app.budget import duration
 from fedavg_app.results.comparison import TO_TARGET, Cost
 from fedavg_app.results.comparison_lines import SEED, Line
 from fedavg_app.results.finished_run import FinishedRun

@@ -22,8 +22,9 @@ from fedavg_app.config import (
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import PARTITIONERS
+from tasks.training.training_settings import LocalWork
 
-# The keys by topic, as the help shows them.
+# The keys by topic, as the help and docs/configuration.md show them.
 GROUPS = {
     "Task and data": [
         "task", "data-source", "data-dir", "partition", "partition-args", "seed",
@@ -34,9 +35,8 @@ GROUPS = {
         "budget", "evaluate-every", "objective", "target", "patience",
     ],
     "Local training": [
-        "local-epochs", "local-steps", "batch-size", "learning-rate",
-        "learning-rate-decay", "rate-schedule", "momentum", "weight-decay", "optimizer",
-        "optimizer-args", "optimizer-state", "gradient-clip", "precision", "device", "num-threads",
+        *(kebab(name) for name in LocalWork.model_fields if name != "seed"),
+        "learning-rate", "learning-rate-decay", "device", "num-threads",
     ],
     "Replies and nodes": [
         "round-timeout", "over-selection", "min-replies", "max-examples", "max-update-norm",

@@ -44,7 +44,7 @@ def show_partition(
     config = with_clients(config)
     task = load_task(config)
     data = task.dataset(config.data_options)
-    by = make_partitioner(config.partition, config.partition_arguments).by
+    by = make_partitioner(config.partition, config.partition_args.values).by
     parts, (targets, _) = partition(data, "train", config), find_labels(data, by)
     sizes, classes = parts.sizes, None
     if data.train.owners is not None and not by:

@@ -105,9 +105,9 @@ def _show(
 ) -> None:
     """Print the evidence and the choice."""
     from fedavg_app.results.finished_run import FINISHED
-    from fedavg_app.results.spending import spent
     from fedavg_app.sweep.identity import arguments
     from fedavg_app.sweep.rungs import limits_of
+    from fedavg_app.training_plan import spent
 
     objective, limits = runs[0].objective, limits_of(config.model_dump(by_alias=True))
     table = rich.table.Table(box=None, pad_edge=False)

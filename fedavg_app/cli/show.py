@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from fedavg_app.budget import duration
 from fedavg_app.config import CentralConfig, RunConfig, with_clients
-from fedavg_app.links.link import duration
 from fedavg_app.results.finished_run import FinishedRun, read_run
 from fedavg_app.results.history import RoundMetrics, virtual_times
 from tasks.objective import show_metric

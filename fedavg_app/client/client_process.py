@@ -13,12 +13,10 @@ import torch
 from flwr.app import ArrayRecord
 
 import tasks
-from fedavg_app.client.local_arrays import patterns
-from fedavg_app.config import RunConfig, parse_config
-from fedavg_app.device import pick_device
-from fedavg_app.node_config import PARTITION_ID, THREADS, own_data
-from fedavg_app.partitioning.partitioner import Rows
+from fedavg_app.client_settings import PARTITION_ID, THREADS, ServerFacts, own_data, run_config
+from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.partitioning import DataDigests, partition
+from fedavg_app.partitioning.partitioner import Rows
 from strategies.rounds.flower_arrays import to_record
 from strategies.rounds.local_arrays import matching
 from tasks.data.dataset import DataOptions, Dataset
@@ -45,24 +43,23 @@ class ClientProcess:
 
 
 def task_client(
-    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Config
+    node_config: Mapping[str, Any], run_settings: Mapping[str, Any], message: Config
 ) -> TaskClient:
-    """Return the task client of a node.
+    """Return the task client of a node (`fedavg_app.client_settings`).
 
     Args:
-        node_config: Names its partition; optionally its threads and the directory of its own data.
-        run_config: See `RunConfig`.
-        config: The config of the server's message: which data set exactly to load, and the number
-            of clients if the run config has none.
+        node_config: The node's config.
+        run_settings: The run config.
+        message: The config of the server's message.
 
     Raises:
         ConfigError: The data cannot be split as the run config says.
         DataError: The data set is not available.
         ValueError: The model's fixed arrays, which do not travel, are not those of the server.
     """
-    process = client_process(node_config, run_config, config)
+    process = client_process(node_config, run_settings, message)
     client = process.client(int(node_config[PARTITION_ID]))
-    told, own = str(config.get("fixed-arrays", "")), process.fixed_arrays
+    told, own = ServerFacts.of(message).fixed_arrays, process.fixed_arrays
     if told != own:
         raise ValueError(
             f"the fixed arrays of {client.task.name} here ({own or 'none'}) are "
@@ -72,19 +69,16 @@ def task_client(
 
 
 def client_process(
-    node_config: Mapping[str, Any], run_config: Mapping[str, Any], config: Mapping[str, Any]
+    node_config: Mapping[str, Any], run_settings: Mapping[str, Any], message: Mapping[str, Any]
 ) -> ClientProcess:
     """Return what this process keeps for a node and those like it; as for `task_client`."""
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
     torch.set_num_threads(int(node_config.get(THREADS, 1)))
-    own = own_data(node_config)
-    options = DataOptions(str(config["data-source"]), str(config.get("data-dir", "")))
-    if "num-clients" in config:
-        run_config = {**run_config, "num-clients": config["num-clients"]}
+    own, facts = own_data(node_config), ServerFacts.of(message)
     return _client_process(
-        _run_config(tuple(run_config.items())),
-        DataOptions(directory=own, own=True) if own else options,
+        with_clients(run_config(run_settings), facts.num_clients),
+        DataOptions(directory=own, own=True) if own else facts.data_options,
         shared=not own,
     )
 
@@ -95,13 +89,13 @@ def load_dataset(task: str, options: DataOptions) -> Dataset:
     return tasks.load(task).dataset(options)
 
 
-def own_dataset(directory: str, run_config: Mapping[str, Any]) -> Dataset:
+def own_dataset(directory: str, run_settings: Mapping[str, Any]) -> Dataset:
     """Return the data of a node that has its own directory.
 
     Raises:
         DataError: They are missing, or are not data of the run's task.
     """
-    task = tasks.load(_run_config(tuple(run_config.items())).task)
+    task = tasks.load(run_config(run_settings).task)
     return task.dataset(DataOptions(directory=directory, own=True))
 
 
@@ -114,7 +108,7 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     task = tasks.load(config.task)
     # A device's own data change with time.
     data = load_dataset(config.task, options) if shared else task.dataset(options)
-    device = pick_device(config.device)
+    device = config.torch_device
     rows = partition(data, "train", config) if shared else None
     digests = DataDigests.of(data, rows)
 
@@ -131,7 +125,7 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
     model = task.initial_model(config.seed)
     arrays = ModelArrays.of(model)
     fixed_arrays = fixed_fingerprint(model, arrays)
-    local = tuple(matching(arrays.sent, patterns(config.local_arrays)))
+    local = tuple(matching(arrays.sent, config.local_patterns))
     local_arrays = to_record(read_arrays(model, local))
     network = task.networks(config.seed, device)
     train, test = examples("train", rows), None
@@ -143,8 +137,3 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
         return TaskClient(task, network, train(number), tested, partition=number, arrays=arrays)
 
     return ClientProcess(client, fixed_arrays, local_arrays, digests)
-
-
-@lru_cache(maxsize=2)
-def _run_config(items: tuple[tuple[str, Any], ...]) -> RunConfig:
-    return parse_config(dict(items))

@@ -1,6 +1,7 @@
 """The mods around a client's handler: the strategy's own outside, those of "client-mods" inside.
 
-Innermost are the arrays that stay on the client (`local_arrays`): no other mod sees their values.
+Innermost are the arrays that stay on the client (`keep_local_arrays`): no other mod sees their
+values.
 
 Outermost, a content that came over the network as one object is unpacked, and the reply is packed.
 Outside the strategy's mod a message has the form of the strategy's protocol; inside it always has
@@ -14,20 +15,27 @@ import traceback
 from collections.abc import Sequence
 from functools import lru_cache, wraps
 
-from flwr.app import Context, Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 import strategies
-from fedavg_app.client.local_arrays import keep_local_arrays
-from fedavg_app.config import parse_arguments
+from fedavg_app.client_settings import run_config
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
+from strategies.rounds.aggregation import finite_or_sent
+from strategies.rounds.flower_arrays import array_record, find_record, from_record, get_record
+from strategies.rounds.messages import ARRAYS, CONFIG
 from strategies.rounds.reply_errors import choose_place, printable, shorten
+from tasks.arguments import Arguments
 
 # Characters of an error's text that go to the server, which keeps fewer. A SuperLink refuses long
 # ones, and half a surrogate pair, as in the name of a file, cannot be sent.
 MAX_ERROR = 2000
+# The record of a client's state that keeps them.
+LOCAL = "local-arrays"
+# The record of the reply to a test by a client that has none of its own yet.
+UNTRAINED = "untrained"
 
 
 class ClientFailedError(RuntimeError):
@@ -53,17 +61,14 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
 
     @wraps(handler)
     def with_run_mods(message: Message, context: Context) -> Message:
-        name, arguments, names = (
-            str(context.run_config.get(key, ""))
-            for key in ("strategy", "strategy-args", "client-mods")
-        )
         try:
             was_packed = unpack(message)
-            outer = _strategy_mod(name, arguments)
+            config = run_config(context.run_config)
+            outer = _strategy_mod(config.strategy, config.strategy_args)
             mods = [
                 *([outer] if outer else []),
                 _raise_errors,
-                *load_mods(names),
+                *load_mods(config.client_mods),
                 keep_local_arrays,
             ]
             reply = chain(mods, handler)(message, context)
@@ -127,8 +132,40 @@ def _raise_errors(message: Message, context: Context, call_next: ClientAppCallab
 
 
 @lru_cache(maxsize=2)
-def _strategy_mod(name: str, arguments: str) -> Mod | None:
-    return strategies.client_mod(name, parse_arguments("strategy-args", arguments))
+def _strategy_mod(name: str, arguments: Arguments) -> Mod | None:
+    return strategies.client_mod(name, arguments.values)
+
+
+def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Handle a message with the client's own values of the arrays that "local-arrays" names.
+
+    These stay on the client, such as FedBN's batch normalisation (X. Li, M. Jiang, X. Zhang,
+    M. Kamp, Q. Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
+    ICLR 2021, arXiv 2102.07623): it trains and tests the global model with them, at first those of
+    the task's initial model. They do not travel; the server's model keeps the initial values. New
+    values are kept once training has succeeded; if it gave NaN or infinity that was not sent,
+    the old values are kept.
+    """
+    if not run_config(context.run_config).local_arrays:
+        return call_next(message, context)
+    # Not at the top: it imports torch.
+    from fedavg_app.client.client_process import client_process
+
+    config = get_record(message.content, CONFIG, ConfigRecord)
+    initial = client_process(context.node_config, context.run_config, config).local_arrays
+    received = get_record(message.content, ARRAYS, ArrayRecord)
+    kept = find_record(context.state, LOCAL, ArrayRecord)
+    message.content[ARRAYS] = array_record({**received, **(kept or initial)})
+    reply = call_next(message, context)
+    trained = find_record(reply.content, ARRAYS, ArrayRecord)
+    if trained is None and kept is None:
+        reply.content[UNTRAINED] = ConfigRecord({"local-arrays": False})
+    if trained is not None:
+        own = array_record({name: trained.pop(name) for name in initial})
+        first = from_record(initial)
+        if all(finite_or_sent(array, first[name]) for name, array in from_record(own).items()):
+            context.state[LOCAL] = own
+    return reply
 
 
 def _load_mod(name: str) -> Mod:

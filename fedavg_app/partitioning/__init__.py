@@ -46,7 +46,7 @@ def partition(data: Dataset, split: str, config: RunConfig) -> Rows:
         ConfigError: As for `make_partitioner`, the examples cannot be split like that, or the two
             splits have different owners.
     """
-    partitioner = make_partitioner(config.partition, config.partition_arguments)
+    partitioner = make_partitioner(config.partition, config.partition_args.values)
     train, test = partitioner.labels(data)
     labels, count = {"train": train, "test": test}[split], config.num_clients
     if count > len(labels):

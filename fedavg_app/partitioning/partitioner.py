@@ -139,7 +139,9 @@ def _integers(labels: NDArray[Any], partition: str, by: str) -> Labels:
     if labels.ndim == 1 and labels.dtype.kind in "iu":
         return labels.astype(np.int64)
     if by:
-        raise _refused(by, f"gives {labels.dtype} {labels.shape}: give one integer for each example")
+        raise _refused(
+            by, f"gives {labels.dtype} {labels.shape}: give one integer for each example"
+        )
     kind = "no single array of targets (a MapStyleSplit has labels=)"
     if labels.ndim > 1 and labels.shape[1]:
         kind = f"{labels[0].size} targets"

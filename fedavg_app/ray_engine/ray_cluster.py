@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Literal
 
+from fedavg_app import own_folder
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.own_packages import own_folder
 
 CONNECT_SECONDS = 5
 # Ray starts within seconds; if it has not ended this long after a signal, it never will.

@@ -63,14 +63,14 @@ def simulate(
             prepared = prepare(config, tell)
             # Not at the top: they import torch.
             from fedavg_app.ray_engine.ray_grid import RayGrid
-            from fedavg_app.server_app import client_config, run
+            from fedavg_app.server_app import run
 
             tell(f"starting workers on Ray at {ray_address}" if ray_address else "starting workers")
             workers, gpu_share = started()
-            told = client_config(config, prepared.data)
             grid = RayGrid(
-                run_config, config.num_clients, workers, gpu_share, told, prepared.check_digests
-            )
+                run_config, config.num_clients, workers, gpu_share, prepared.told(),
+                prepared.check_digests,
+            )  # fmt: skip
             actors.enter_context(grid).numbered_nodes()
 
         def end_workers() -> None:

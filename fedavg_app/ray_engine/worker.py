@@ -24,9 +24,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, Us
 import tasks
 from fedavg_app.client.client_process import client_process, load_dataset
 from fedavg_app.client_app import app
+from fedavg_app.client_settings import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
-from fedavg_app.node_config import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.partitioning import DataDigests
 from fedavg_app.ray_engine.heap import keep_freed_memory
 from fedavg_app.ray_engine.messages import loads

@@ -8,10 +8,10 @@ from math import inf
 from flwr.app import Message
 
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
-from fedavg_app.links.virtual_clock import ClientTime
 from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.polling import poll_replies
 from fedavg_app.server.traffic import InFlight, MessagesInFlight, Traffic
+from fedavg_app.virtual_clock import ClientTime
 from strategies.rounds.flower_arrays import message_bytes
 from strategies.rounds.reply_errors import error_reason
 

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 from flwr.app import ArrayRecord, Message
 
-from fedavg_app.client.local_arrays import UNTRAINED
 from fedavg_app.client.metric_states import STATES, read_states
+from fedavg_app.client.mods import UNTRAINED
 from strategies.rounds.client_report import ClientReport
 from strategies.rounds.exchange import Exchange
 from strategies.rounds.flower_arrays import find_record

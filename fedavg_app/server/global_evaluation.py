@@ -12,7 +12,6 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from fedavg_app.config import TrainingConfig
-from fedavg_app.device import pick_device
 from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
 from tasks.data.dataset import DataError, Dataset
@@ -34,7 +33,7 @@ class CentralEvaluation:
     """Evaluates models on a data set's test examples, in this process."""
 
     def __init__(self, task: Task, data: Dataset, config: TrainingConfig) -> None:
-        device = pick_device(config.device)
+        device = config.torch_device
         self._task, self._data, self._config = task, data, config
         # The arrays that do not travel are those of the run's initial model.
         self._network = task.networks(config.seed, device)
@@ -82,6 +81,6 @@ def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> lis
     if len(data.test) == 0:
         raise DataError(f"{data.description} has no test examples, which every evaluation needs")
     first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
-    device = pick_device(config.device)
+    device = config.torch_device
     size = efficient_batch_size(task, None, map_leaves(lambda array: array.to(device), first))
     return [(start, start + size) for start in range(0, len(data.test), size)]

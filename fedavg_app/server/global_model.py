@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord
 
-from fedavg_app.client.local_arrays import patterns
 from fedavg_app.config import TrainingConfig
 from fedavg_app.errors import ConfigError
 from strategies.rounds.flower_arrays import array_record, to_record
@@ -36,13 +35,8 @@ class GlobalModel:
     fingerprint: str
 
     @classmethod
-    def initial(cls, task: "Task", config: TrainingConfig, local_arrays: str = "") -> "GlobalModel":
+    def initial(cls, task: "Task", config: TrainingConfig) -> "GlobalModel":
         """Return the task's model, initialised by the config's seed.
-
-        Args:
-            task: The task.
-            config: The run's settings.
-            local_arrays: The patterns of arrays that stay on the clients.
 
         Raises:
             ConfigError: The model has an array that cannot be sent.
@@ -52,7 +46,7 @@ class GlobalModel:
         try:
             model = task.initial_model(config.seed)
             arrays = ModelArrays.of(model)
-            local = matching(arrays.sent, patterns(local_arrays))
+            local = matching(arrays.sent, config.local_patterns)
             names = tuple(name for name in arrays.sent if name not in local)
             fixed = to_record(read_arrays(model, (*arrays.fixed, *local)))
             sent = to_record(read_arrays(model, names))

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedavg_app.config import RunConfig
-from fedavg_app.node_config import (
+from fedavg_app.client_settings import (
     DATA_DIGEST,
     OWN_DATA,
     OWN_EXAMPLES,
     PARTITION_DIGEST,
     PARTITION_ID,
 )
+from fedavg_app.config import RunConfig
 from fedavg_app.partitioning import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
 from strategies.rounds.messages import CONFIG

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedavg_app.client_settings import PARTITION_ID
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.node_query import NodeQuery
 from fedavg_app.server.nodes import Nodes, NumberedGrid

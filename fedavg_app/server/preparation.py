@@ -8,24 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord
 
 import strategies
 import tasks
 from fedavg_app.client.mods import load_mods
+from fedavg_app.client_settings import ServerFacts, client_settings
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.virtual_clock import VirtualClock, make_clock
-from fedavg_app.optimizer_choice import check_optimizer, client_optimizer
+from fedavg_app.optimizer_choice import check_optimizer, resolve_work
 from fedavg_app.partitioning import DataDigests, make_partitioner, partition
+from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.history import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan
+from fedavg_app.virtual_clock import VirtualClock, make_clock
 from strategies.rounds.runner import Runner
-from tasks.data.dataset import DataOptions
 
 if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.base import Task
@@ -67,6 +68,12 @@ class PreparedRun:
         """The part that travels of the model before the first round to come."""
         return self.model.sent_of(self.state.model) if self.state else self.model.sent
 
+    def told(self, *, with_number: bool = False) -> ConfigRecord:
+        """Return what every message tells the clients, on request with their number."""
+        options, number = self.data.options, self.config.num_clients if with_number else 0
+        facts = ServerFacts(options.source, options.directory, number, self.model.fingerprint)
+        return client_settings(self.plan.work, facts)
+
     def check_digests(self, others: DataDigests) -> None:
         """Compare the server's digests with those of a process that runs clients.
 
@@ -90,40 +97,60 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     tell(f"checking the settings of {config.strategy} on {config.task}")
     task, model, strategy = resolve(config)
     state = load_checkpoint(config) if config.resume else None
-    if state is not None and config.num_server_rounds < (done := state.history[-1].round):
-        fix = f"the run has completed {done} rounds; give more"
-        raise ConfigError("num-server-rounds", config.num_server_rounds, fix)
-    options = config.data_options
-    if state is not None and options.source == "auto":
-        options = replace(options, source=state.data_source)
     tell(f"loading the data of {task.name}")
-    data = load_data(config, task, options)
-    if state is not None and state.data != data.fingerprint:
-        fix = "the run to resume was trained on other data; give the directory of those data"
-        raise ConfigError("data-dir", config.data_dir, fix)
+    data = load_data(config, task, state)
     check_task(config, task, data)
     tell(f"splitting {len(data.train):,} examples among {config.num_clients:,} clients")
-    # What cannot be split ends the run before any client is asked.
+    rows = _split(config, data)
+    plan = make_plan(config, task, data, state.resolved if state else None)
+    if state is not None:
+        _check_resumed(config, state, plan, data, model)
+        strategy = state.strategy
+    clock = _clock(config, rows, plan, strategy)
+    digests = DataDigests.of(data, rows)
+    return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
+
+
+def _split(config: RunConfig, data: "Dataset") -> Rows:
+    """Return the rows of the clients' training examples, if their test examples can be split."""
     if config.fraction_evaluate:
         partition(data, "test", config)
-    rows = partition(data, "train", config)
-    plan = make_plan(config, task, data, state.resolved if state else None)
-    completed = state.history if state else []
-    if plan.budget and (spent := plan.spent(completed)) > plan.budget.amount:
-        fix = f"the run has spent {spent:.6g} {plan.budget.kind} already; give more"
-        raise ConfigError("budget", config.budget, fix)
-    if state is not None and any(state.model[name] != array for name, array in model.fixed.items()):
+    return partition(data, "train", config)
+
+
+def _check_resumed(
+    config: RunConfig, state: RunState, plan: TrainingPlan, data: "Dataset", model: GlobalModel
+) -> None:
+    """Check that a run can go on from a checkpoint.
+
+    Raises:
+        ConfigError: It has had its rounds or its budget, or its data or model have changed.
+    """
+    if plan.num_rounds < (done := state.history[-1].round):
+        fix = f"the run has completed {done} rounds; give more"
+        raise ConfigError("num-server-rounds", plan.num_rounds, fix)
+    if plan.budget is not None and not plan.affords(state.history):
+        fix = f"the run has spent {plan.spent(state.history):.6g} {plan.budget.kind} already"
+        raise ConfigError("budget", config.budget, f"{fix}; give more")
+    if state.data != data.fingerprint:
+        fix = "the run to resume was trained on other data; give the directory of those data"
+        raise ConfigError("data-dir", config.data_dir, fix)
+    if any(state.model[name] != array for name, array in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
+
+
+def _clock(
+    config: RunConfig, rows: Rows, plan: TrainingPlan, strategy: Runner
+) -> VirtualClock | None:
+    """Return the run's virtual clock, if it has one."""
+    if not config.links:
+        if strategy.takes_late and config.over_selection:
+            text = "which replies are late depends on the machines: give links for a virtual clock"
+            logger.info(text)
+        return None
     whole = bool(strategy.local_work)
-    clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
-    if clock is None and strategy.takes_late and config.over_selection:
-        logger.info(
-            "which replies are late depends on the machines: give links for a virtual clock"
-        )
-    digests = DataDigests.of(data, rows)
-    strategy = state.strategy if state else strategy
-    return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
+    return make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
 
 
 def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
@@ -135,10 +162,10 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """
     check_names(config)
     task = load_task(config)
-    model = GlobalModel.initial(task, config, config.local_arrays)
-    optimizer = client_optimizer(config, task)
-    check_optimizer(optimizer, config, task)
-    strategy = make_strategy(config, model, optimizer, own_loop=task.train is not None)
+    model = GlobalModel.initial(task, config)
+    work = resolve_work(config, task)
+    check_optimizer(work, config, task)
+    strategy = make_strategy(config, model, work, own_loop=task.train is not None)
     load_mods(config.client_mods)
     return task, model, strategy
 
@@ -151,7 +178,7 @@ def check_names(config: RunConfig) -> None:
     """
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
-    make_partitioner(config.partition, config.partition_arguments)
+    make_partitioner(config.partition, config.partition_args.values)
 
 
 def load_task(config: TrainingConfig) -> "Task":
@@ -174,10 +201,8 @@ def load_task(config: TrainingConfig) -> "Task":
     return task
 
 
-def load_data(
-    config: TrainingConfig, task: "Task", options: DataOptions | None = None
-) -> "Dataset":
-    """Return the task's data set, by default from where the config says.
+def load_data(config: TrainingConfig, task: "Task", state: RunState | None = None) -> "Dataset":
+    """Return the task's data set, from where the config says or the run to resume had it.
 
     Raises:
         ConfigError: The task's ``dataset`` returned something else.
@@ -185,7 +210,10 @@ def load_data(
     """
     from tasks.data.dataset import Dataset
 
-    data: object = task.dataset(config.data_options if options is None else options)
+    options = config.data_options
+    if state is not None and options.source == "auto":
+        options = replace(options, source=state.data_source)
+    data: object = task.dataset(options)
     if not isinstance(data, Dataset):
         fix = f"dataset: returned a {type(data).__name__}, not a tasks.data.dataset.Dataset"
         raise ConfigError("task", config.task, fix)

@@ -8,12 +8,12 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
-from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
 from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients, with_over_selection
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
 from fedavg_app.server.traffic import MessagesInFlight, Traffic
+from fedavg_app.virtual_clock import VirtualClock
 from strategies.rounds.exchange import Exchange, Exchanges, advance
 from strategies.rounds.values import RoundOutcome
 

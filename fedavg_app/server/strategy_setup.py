@@ -1,5 +1,6 @@
 """Makes a run's strategy, and turns what it raises into errors of the user's."""
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,24 +10,26 @@ from flwr.app import MessageType
 import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
-from fedavg_app.optimizer_choice import SGD, ClientOptimizer
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.local_arrays import check_local_arrays
 from strategies.rounds.client_report import ReplyBounds
+from strategies.rounds.local_arrays import matching
 from strategies.rounds.runner import Runner, StrategyError
 from strategies.rounds.values import RunSettings
+from tasks.training.training_settings import SGD, LocalWork
+
+logger = logging.getLogger("fedavg_app.local_arrays")
 
 
 def make_strategy(
-    config: RunConfig, model: GlobalModel, optimizer: ClientOptimizer, *, own_loop: bool
+    config: RunConfig, model: GlobalModel, work: LocalWork, *, own_loop: bool
 ) -> Runner:
     """Return the strategy that the config names.
 
     Args:
         config: The run's settings.
         model: The initial model.
-        optimizer: Of the clients.
+        work: The clients' local work.
         own_loop: Whether the task has its own training loop.
 
     Raises:
@@ -36,7 +39,7 @@ def make_strategy(
     """
     settings = _run_settings(config, model)
     try:
-        strategy = strategies.build(config.strategy, config.strategy_arguments, settings)
+        strategy = strategies.build(config.strategy, config.strategy_args.values, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
     if own_loop and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
@@ -49,19 +52,61 @@ def make_strategy(
         for key, value, default in (
             ("momentum", config.momentum, 0.0),
             ("rate-schedule", config.rate_schedule, "constant"),
-            ("optimizer", optimizer.name, ""),
+            ("optimizer", work.optimizer, SGD),
         ):
             if value != default:
                 fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
                 if key == "optimizer":
                     fix = f"give sgd: {config.strategy} is defined for SGD alone"
                 raise ConfigError(key, value, fix)
-    check_local_arrays(config, model, strategy)
+    _check_local_arrays(config, model, strategy)
     try:
         strategy.read_model(model.sent)
     except ValueError as error:
         raise ConfigError("task", config.task, str(error)) from error
     return strategy
+
+
+def _check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) -> None:
+    """Check that local arrays are some of those that travel otherwise, and all that have to be.
+
+    Raises:
+        ConfigError: They are not, or the strategy has none that it could train.
+    """
+    given, names = config.local_arrays, model.arrays.sent
+    clipped = [name for name in model.sent if name.endswith("running_mean")]
+    if strategy.clips_on_clients and clipped:
+        fix = f"its client mods would clip {clipped[0]!r} with the update; give a network without "
+        fix += "batch normalisation, or name its arrays in local-arrays"
+        raise ConfigError("strategy", config.strategy, fix)
+    released = [name for name in model.arrays.buffers if name in model.sent]
+    if strategy.counts_privacy and released:
+        fix = f"epsilon would not cover {', '.join(released)}, which are averaged without clipping "
+        fix += "and noise; name them here, too, or give a network without such arrays"
+        raise ConfigError("local-arrays", given, fix)
+    if not given:
+        return
+    for pattern in config.local_patterns or [given]:
+        if not matching(names, [pattern]):
+            fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
+            raise ConfigError("local-arrays", given, fix)
+    if not set(model.arrays.trained) & set(model.sent):
+        raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
+    if strategy.train_type != MessageType.TRAIN:
+        fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
+        raise ConfigError("local-arrays", given, fix)
+
+
+def warn_of_unknown_objective(config: RunConfig, name: str) -> None:
+    """Log that a run has no objective if arrays are local and clients do not evaluate."""
+    if config.local_arrays and not config.fraction_evaluate:
+        logger.warning(
+            "local-arrays = %r with fraction-evaluate = 0: the clients' own %s will not be "
+            "known, so there is no best model, and neither a target nor patience ends the run; "
+            "give fraction-evaluate, as 1.0",
+            config.local_arrays,
+            name,
+        )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
-from fedavg_app.links.virtual_clock import ClientTime
+from fedavg_app.virtual_clock import ClientTime
 
 
 @dataclass(frozen=True)

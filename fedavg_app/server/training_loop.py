@@ -10,13 +10,13 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
-from fedavg_app.links.virtual_clock import VirtualClock
 from fedavg_app.results.history import RoundMetrics, test_scores
 from fedavg_app.server.client_evaluations import ClientScores, ClientTests
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.round_messenger import RoundMessenger
 from fedavg_app.training_plan import TrainingPlan
+from fedavg_app.virtual_clock import VirtualClock
 from strategies.rounds.reply_errors import DivergedReplyError, ReplyError
 from strategies.rounds.runner import Runner
 from strategies.rounds.values import RoundOutcome
@@ -174,11 +174,10 @@ class TrainingLoop:
     def _affords(self, metrics: RoundMetrics) -> bool:
         """Return whether the round is within the budget; log it if it is not."""
         after = [*self._history, metrics.with_totals(self._history[-1])]
-        budget, spent = self.plan.budget, self.plan.spent(after)
-        if budget is None or spent <= budget.amount:
+        if self.plan.affords(after):
             return True
         text = "round %d is not counted: with it the run would have spent %.4g of %s"
-        logger.info(text, metrics.round, spent, budget)
+        logger.info(text, metrics.round, self.plan.spent(after), self.plan.budget)
         return False
 
     def _no_replies(

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from fedavg_app.budget import Budget
 from fedavg_app.results.history import RoundMetrics, objective_curve
-from fedavg_app.results.spending import spent
+from fedavg_app.training_plan import spent
 from tasks.objective import Objective
 
 ETA = 3

@@ -35,10 +35,11 @@ def settings(config: TrainingConfig) -> dict[str, Any]:
 
 
 def arguments(config: TrainingConfig, without: Iterable[str] = ()) -> list[str]:
-    """Return the subcommand for this config with task, seed, and what differs from the defaults."""
+    """Return the subcommand for this config: task, seed, and what differs from the defaults."""
     words = ["run" if isinstance(config, RunConfig) else "central"]
     defaults = with_clients(RunConfig()) if isinstance(config, RunConfig) else type(config)()
-    for name, field in type(config).model_fields.items():
+    fields = type(config).model_fields
+    for name, field in sorted(fields.items(), key=lambda item: item[0] != "task"):
         value, default = getattr(config, name), getattr(defaults, name)
         if name not in without and (value != default or name in ("task", "seed")):
             words += [f"--{field.alias or name}", str(value)]

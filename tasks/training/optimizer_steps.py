@@ -55,7 +55,7 @@ def take_steps(
     weights = list(named.values())
     offsets = [_like(w, offset.get(name)) for name, w in named.items()] if offset else []
     buffers: dict[str, Tensor] = {}
-    if not task.in_parts or settings.optimizer:
+    if not task.in_parts or not settings.is_sgd:
         update: OptimizerUpdate | SGDUpdate = OptimizerUpdate(weights, settings, offsets, memory)
         step = _step(task, model, update, settings)
     else:

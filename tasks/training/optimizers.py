@@ -3,7 +3,6 @@
 import copy
 import inspect
 import io
-import json
 import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,12 +125,15 @@ class OptimizerUpdate:
         offsets: Sequence[Tensor] = (),
         memory: Memory | None = None,
     ) -> None:
-        arguments = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
-        if settings.optimizer:
-            arguments = json.loads(settings.optimizer_args or "{}")
+        arguments: dict[str, Any] = {
+            "momentum": settings.momentum,
+            "weight_decay": settings.weight_decay,
+        }
+        if not settings.is_sgd:
+            arguments = settings.optimizer_args.values
         self._weights, self._terms = weights, GradientTerms(weights, settings, offsets)
-        name = settings.optimizer or "sgd"
-        self._optimizer = make_optimizer(name, arguments, weights, settings.learning_rate)
+        rate = settings.learning_rate
+        self._optimizer = make_optimizer(settings.optimizer, arguments, weights, rate)
         if memory:
             _load(self._optimizer, memory[STATE].tobytes())
 

@@ -1,10 +1,20 @@
-"""The settings of a client's local training, parsed once from a message's config."""
+"""The settings of local training, each written once.
+
+The same fields are keys of a run's config, entries of the messages to clients, and what a client's
+training takes. Field ``batch_size`` is the key "batch-size", and so on.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tasks.arguments import Arguments, ArgumentsField
+
+Count = Annotated[int, Field(ge=0)]
+
+SGD = "sgd"
 # What the learning rate is multiplied by, by the share of the round's steps that are done.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda _: 1.0,
@@ -13,64 +23,115 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """What a client does in a round; field ``batch_size`` is the key "batch-size", and so on.
+def kebab(name: str) -> str:
+    """Return the key of a field: "batch-size" for "batch_size"."""
+    return name.replace("_", "-")
+
+
+class StepSettings(BaseModel):
+    """The settings of a step, on a client or centrally."""
+
+    model_config = ConfigDict(alias_generator=kebab, populate_by_name=True, frozen=True)
+
+    batch_size: Count = Field(10, description="B, examples a step; 0 means all local examples")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="m, of SGD; clients keep the momentum buffers between rounds"
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="lambda, of SGD; adds lambda w to each gradient"
+    )
+    optimizer: str = Field(
+        "auto",
+        description="the clients' optimizer: sgd, another class of torch.optim such as adamw, or "
+        "package.module:Class; auto: the task's",
+    )
+    optimizer_args: ArgumentsField = Field(
+        Arguments(),
+        description="the optimizer's arguments in TOML, for example 'weight_decay = 0.1'; not "
+        "for sgd",
+    )
+    gradient_clip: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="maximum norm of each step's gradient; 0 means no limit"
+    )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32",
+        description="bf16 trains in mixed precision: layers compute in bfloat16, weights and "
+        "their updates stay in float32",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        1, description="fixes the partition, initial model, participants and clients' batches"
+    )
+
+
+class LocalWork(StepSettings):
+    """What clients do in a round, the same in each."""
+
+    ALWAYS_SENT: ClassVar = {"local_epochs", "local_steps", "batch_size", "momentum", "seed"}
+
+    local_epochs: Count = Field(1, description="E, passes over the local data a round")
+    local_steps: Count = Field(0, description="SGD steps a round, instead of epochs if not 0")
+    optimizer_state: Literal["new", "kept"] = Field(
+        "new",
+        description="kept: clients keep their optimizer's state between rounds; new: it is "
+        "reset every round; sgd always keeps its momentum",
+    )
+    rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="learning rate within a round: constant, or linear or cosine decay to 0",
+    )
+
+    def message(self) -> dict[str, int | float | str]:
+        """Return the entries of messages to clients, by kebab-case key.
+
+        They are those of `ALWAYS_SENT`, and of the others those that a client would not assume
+        (`TrainingSettings`).
+        """
+        assumed = TrainingSettings()
+        told = {
+            name
+            for name in LocalWork.model_fields
+            if name in self.ALWAYS_SENT or getattr(self, name) != getattr(assumed, name)
+        }
+        return self.model_dump(by_alias=True, include=told)
+
+
+class TrainingSettings(LocalWork):
+    """What a client's training takes in a round: its local work, and what changes with the round.
 
     Attributes:
+        optimizer: SGD where a message names none.
         learning_rate: eta; a gradient needs none.
-        local_epochs: E, passes over the local examples.
-        local_steps: Steps of SGD instead of epochs, if not 0.
-        batch_size: B, examples a step; 0 for all local examples.
-        momentum: m: v <- m v + g, and a step is eta v.
-        weight_decay: lambda: adds lambda / 2 * |w|^2 to the loss.
         proximal_mu: FedProx's mu: adds mu / 2 * |w - w_sent|^2 to the loss.
-        gradient_clip: The maximum norm of a step's gradient; 0 for no limit.
-        rate_schedule: The learning rate within a round: "constant", or "linear" or "cosine" decay
-            to 0.
-        optimizer: The class of torch's optimisers (`tasks.training.optimizers`); "" for SGD.
-        optimizer_args: Its arguments but the learning rate, as a JSON object.
-        optimizer_state: "kept" where the client keeps the optimiser's state from round to round.
-        precision: "bf16" where layers compute in bfloat16 (`torch.autocast`).
-        seed: The run's.
         server_round: The round, from 1.
     """
 
+    optimizer: str = SGD
     learning_rate: float = 0.0
-    local_epochs: int = 1
-    local_steps: int = 0
-    batch_size: int = 0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
     proximal_mu: float = 0.0
-    gradient_clip: float = 0.0
-    rate_schedule: str = "constant"
-    optimizer: str = ""
-    optimizer_args: str = ""
-    optimizer_state: str = "new"
-    precision: str = "float32"
-    seed: int = 0
     server_round: int = 0
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
-        """Return the settings in a config with kebab-case keys; other keys are ignored.
+    def of(cls, message: Mapping[str, Any]) -> Self:
+        """Return the settings in a message's config with kebab-case keys; others are ignored.
 
         Raises:
-            ValueError: A value is not a number where it should be one.
+            ValueError: A value is not what it should be.
         """
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            key = field.name.replace("_", "-")
-            if key in config:
-                kind: Any = type(field.default)
-                values[field.name] = kind(config[key])
-        return cls(**values)
+        try:
+            return cls.model_validate(dict(message), by_alias=True, by_name=False)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{first['loc'][0]} = {first['input']!r}: {first['msg']}") from None
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether the optimiser is SGD, which momentum and weight decay describe."""
+        return self.optimizer == SGD
 
     @property
     def keeps_memory(self) -> bool:
         """Whether the client keeps something of its optimiser from round to round."""
-        return self.optimizer_state == "kept" if self.optimizer else self.momentum > 0
+        return self.momentum > 0 if self.is_sgd else self.optimizer_state == "kept"
 
     def rates(self, steps: int) -> Iterator[float]:
         """Yield the learning rates of this many steps."""

@@ -13,8 +13,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import identify_server
 from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
-from fedavg_app.server_app import client_config
-from tests.support.in_process import run_here
+from tests.support.in_process import run_here, told_by
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
 
@@ -165,8 +164,9 @@ def test_fednova_is_the_papers_update(tmp_path):
 
 def trained_by(config, client, weights, server_round):
     """Return the model that a client's training in a round ends with."""
-    data = tasks.load(config.task).dataset(config.data_options)
-    told = {**client_config(config, data), "learning-rate": RATE, "server-round": server_round}
+    task = tasks.load(config.task)
+    told = told_by(config, task, task.dataset(config.data_options))
+    told = {**told, "learning-rate": RATE, "server-round": server_round}
     trainer = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
     trained, _, _ = trainer.fit([w.astype(np.float32) for w in weights], told)
     return [array.astype(np.float64) for array in trained]

@@ -5,14 +5,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app.config import parse_config
-from fedavg_app.links.virtual_clock import make_clock
-from fedavg_app.optimizer_choice import client_optimizer
 from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import resolve
-from fedavg_app.server_app import client_config
+from fedavg_app.virtual_clock import make_clock
 from strategies.rounds.flower_arrays import message_bytes
-from tests.support.in_process import run_here
+from tests.support.in_process import run_here, told_by
 from tests.support.local_grid import LocalGrid
 
 # Nine clients at a time share the server's rates, and have less of them than of their own.
@@ -44,7 +42,7 @@ def event_queue(config):
     data = task.dataset(config.data_options)
     sizes = [len(rows) for rows in partition(data, "train", config)]
     clock = make_clock(config, sizes, task.seconds_per_example, whole_data=False)
-    told = client_config(config, data, initial.fingerprint, client_optimizer(config, task))
+    told = told_by(config, task, data, initial.fingerprint)
     names = list(initial.sent)
     model = {name: array.numpy().astype(np.float64) for name, array in initial.sent.items()}
     now, queue, lateness = 0.0, [], []

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 import tasks
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.client import client_process
-from fedavg_app.client.local_arrays import LOCAL, keep_local_arrays
+from fedavg_app.client.mods import LOCAL, keep_local_arrays
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare, resolve

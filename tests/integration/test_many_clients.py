@@ -7,8 +7,8 @@ import pytest
 from flwr.app import Context, RecordDict
 from torch import nn
 
+from fedavg_app.client_settings import PARTITION_ID
 from fedavg_app.config import RunConfig
-from fedavg_app.node_config import PARTITION_ID
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.preparation import prepare

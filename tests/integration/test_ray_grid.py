@@ -17,7 +17,6 @@ from fedavg_app.ray_engine.ray_cluster import ray_cluster
 from fedavg_app.ray_engine.ray_grid import RayGrid
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.preparation import prepare
-from fedavg_app.server_app import client_config
 from strategies.rounds.reply_errors import MAX_FILE
 from tests.support import faulty_task, in_process
 from tests.support.in_process import run_here, same_model
@@ -304,7 +303,7 @@ def test_start_of_workers_counts_in_no_rounds_time(make_config):
     """The round's time is shorter than what a worker takes to start."""
     config = make_config(**{"round-timeout": 1, "local-steps": 1, "num-server-rounds": 3})
     prepared = prepare(config)
-    with ray_grid(config, 2, client_config=client_config(config, prepared.data)) as grid:
+    with ray_grid(config, 2, client_config=prepared.told()) as grid:
         before = grid.worker_process_ids()
         for pid in before:
             os.kill(pid, signal.SIGKILL)
@@ -316,7 +315,7 @@ def test_start_of_workers_counts_in_no_rounds_time(make_config):
 
 
 def test_worker_that_cannot_load_the_data_ends_the_run_before_round_1(make_config):
-    told = client_config(config := make_config(), prepare(config).data)
+    told = prepare(config := make_config()).told()
     told["data-dir"] = "/none"
     why = "no worker can start: .*DataError: data-dir = '/none' is not a directory"
     with ray_grid(config, 1, client_config=told) as grid, pytest.raises(RunError, match=why):

@@ -234,5 +234,5 @@ def test_resume_refuses_a_new_rate_and_accepts_a_new_target(tmp_path):
     folder = only_folder(tmp_path)
     with pytest.raises(ConfigError, match=r"learning-rate = 0\.04: the run to resume has 'auto'"):
         start(tmp_path, resume=str(folder), **auto, **{"learning-rate": 0.04})
-    start(tmp_path, resume=str(folder), **{"target": 0.5})
+    start(tmp_path, resume=str(folder), target=0.5)
     assert read_summary(folder)["target-accuracy"] == 0.5

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedavg_app.config import parse_config
-from fedavg_app.links.virtual_clock import make_clock
+from fedavg_app.virtual_clock import make_clock
 from tests.support.in_process import run_here
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary

@@ -47,7 +47,8 @@ def files(config, lines, **summary):
     accuracies = [entry["accuracy"] for entry in lines if entry["accuracy"] is not None]
     content = {
         "status": "finished", "rounds": lines[-1]["round"],
-        "target-accuracy": None if config.target == "none" else config.target, "rounds-to-target": None,
+        "target-accuracy": None if config.target == "none" else config.target,
+        "rounds-to-target": None,
         "best-accuracy": max(accuracies), "data": "MNIST in /some/where",
         "data-fingerprint": FINGERPRINT, "versions": {"flwr": "1.41.0"}, "seconds": 60.0,
         **summary,

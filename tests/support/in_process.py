@@ -1,16 +1,17 @@
 """Federated training on real data in one process: the real loop, strategy and ClientApp."""
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord
 
+from fedavg_app.client_settings import ServerFacts, client_settings
 from fedavg_app.config import RunConfig, kebab
-from fedavg_app.optimizer_choice import client_optimizer
+from fedavg_app.optimizer_choice import resolve_work
 from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server.training_loop import TrainingLoop
-from fedavg_app.server_app import client_config, run
+from fedavg_app.server_app import run
 from fedavg_app.training_plan import make_plan
 from tests.support.local_grid import LocalGrid
 
@@ -50,6 +51,13 @@ def model_without(clients, folder, **keys) -> ArrayRecord:
     return result.model
 
 
+def told_by(config: RunConfig, task, data, fixed_arrays="") -> ConfigRecord:
+    """Return what every message of a run tells its clients."""
+    options = data.options
+    facts = ServerFacts(options.source, options.directory, 0, fixed_arrays)
+    return client_settings(resolve_work(config, task), facts)
+
+
 def run_loop(
     grid: LocalGrid, config: RunConfig, components, on_round_end=lambda *_: None
 ) -> TrainingResult:
@@ -65,7 +73,7 @@ def run_loop(
         models.append(model)
         on_round_end(metrics, model)
 
-    told = client_config(config, data, model.fingerprint, client_optimizer(config, task))
+    told = told_by(config, task, data, model.fingerprint)
     evaluation = CentralEvaluation(task, data, config)
     TrainingLoop(
         grid,

@@ -3,7 +3,15 @@ import tomllib
 import pytest
 from pydantic import ValidationError
 
-from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config
+from fedavg_app.config import (
+    Effect,
+    RunConfig,
+    fields_with,
+    kebab,
+    parse_config,
+    parse_saved,
+    with_clients,
+)
 from fedavg_app.errors import ConfigError
 from tests.support.documents import ROOT
 from tests.support.one_line import one_line
@@ -40,11 +48,37 @@ def test_bad_value_gives_one_line_with_key_and_value(key, value):
     assert len(reason) > 5
 
 
-def test_removed_key_is_refused_with_what_to_write_instead_unless_it_was_not_used():
-    value = "link-work = '4G = {local-steps = 5}': "
-    with one_line(ConfigError, value, "give all clients the same local-steps or local-epochs"):
-        parse_config({"link-work": "4G = {local-steps = 5}"})
-    assert parse_config({"link-work": "", "seed": 3}) == parse_config({"seed": 3})
+@pytest.mark.parametrize(
+    ("key", "value", "fix"),
+    [
+        ("link-work", "4G = {}", "give all clients the same local-steps or local-epochs"),
+        ("target-accuracy", 0.9, "give target, and none for never"),
+        ("partition-by", "age", "give by in partition-args, as in: by = 'bins:10'"),
+    ],
+)
+def test_removed_key_is_refused_with_what_to_write_instead(key, value, fix):
+    with one_line(ConfigError, f"{key} = {value!r}: removed; {fix}"):
+        parse_config({key: value})
+
+
+@pytest.mark.parametrize(
+    ("saved", "today"),
+    [
+        ({"link-work": "", "target-accuracy": "auto", "partition-by": ""}, {}),
+        ({"target-accuracy": 0.0, "target": "auto"}, {"target": "none"}),
+        ({"target-accuracy": 0.97, "target": "auto"}, {"target": 0.97}),
+        ({"target-accuracy": "auto", "target": 0.5}, {"target": 0.5}),
+        ({"partition-by": "bins:4"}, {"partition_args": 'by = "bins:4"'}),
+        (
+            {"partition-by": "age", "partition-args": "alpha = 0.1"},
+            {"partition_args": 'alpha = 0.1, by = "age"'},
+        ),
+    ],
+)
+def test_saved_config_of_an_earlier_version_is_read(saved, today):
+    assert parse_saved({"strategy": "stc", **saved}) == with_clients(
+        RunConfig(strategy="stc", **today)
+    )
 
 
 def test_keys_that_may_differ_on_resume_are_exactly_these():

@@ -7,29 +7,31 @@ import pytest
 import tasks
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.optimizer_choice import client_optimizer
+from fedavg_app.optimizer_choice import resolve_work
 from fedavg_app.server.preparation import resolve
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.one_line import one_line
 
+# What messages say of the defaults.
+TOLD = {"local-epochs": 1, "local-steps": 0, "batch-size": 10, "momentum": 0.0, "seed": 1}
 ADAMW = replace(MNIST_LOGISTIC, optimizer="adamw", optimizer_args={"weight_decay": 0.1})
 
 
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({}, {"optimizer": "adamw", "optimizer-args": '{"weight_decay": 0.1}'}),
+        ({}, {"optimizer": "adamw", "optimizer-args": "weight_decay = 0.1"}),
         (
             {"optimizer_args": "eps = 1e-6"},
-            {"optimizer": "adamw", "optimizer-args": '{"weight_decay": 0.1, "eps": 1e-06}'},
+            {"optimizer": "adamw", "optimizer-args": "weight_decay = 0.1, eps = 1e-06"},
         ),
         ({"optimizer": "RMSprop"}, {"optimizer": "rmsprop"}),
         ({"optimizer": "torch.optim:Adam"}, {"optimizer": "torch.optim:Adam"}),
-        ({"optimizer": "sgd", "momentum": 0.9}, {}),
+        ({"optimizer": "sgd", "momentum": 0.9}, {"momentum": 0.9}),
     ],
 )
 def test_config_replaces_the_tasks_optimiser_and_adds_to_its_arguments(keys, told):
-    assert client_optimizer(RunConfig(**keys), ADAMW).settings() == told
+    assert resolve_work(RunConfig(**keys), ADAMW).message() == TOLD | told
 
 
 @pytest.mark.parametrize(
@@ -55,4 +57,4 @@ def test_invalid_optimiser_settings_are_refused_in_one_line(keys, error):
 
 def test_tasks_of_the_papers_train_by_sgd_and_tell_clients_nothing_more():
     for name in tasks.names():
-        assert client_optimizer(RunConfig(), tasks.load(name)).settings() == {}
+        assert resolve_work(RunConfig(), tasks.load(name)).message() == TOLD

@@ -59,7 +59,7 @@ def test_packages_follow_another_copy_of_the_app(tmp_path):
     code = """
 import sys
 import fedavg_app
-del sys.modules["fedavg_app"], sys.modules["fedavg_app.own_packages"]
+del sys.modules["fedavg_app"]
 sys.path.insert(0, sys.argv[1])
 import fedavg_app, strategies, tasks
 print(fedavg_app.__file__, strategies.__file__, tasks.__file__)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedavg_app.config import CentralConfig, RunConfig, parse_config
+from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.training_plan import make_plan
 from tasks.data.dataset import DataOptions
@@ -33,7 +33,9 @@ def test_auto_learning_rate_is_the_tasks_for_the_optimiser_or_its_own(optimizer,
     assert make_plan(RunConfig(optimizer=optimizer), task).learning_rate == expected
 
 
-@pytest.mark.parametrize(("given", "expected"), [("auto", 0.97), (0.5, 0.5), ("none", None)], ids=str)
+@pytest.mark.parametrize(
+    ("given", "expected"), [("auto", 0.97), (0.5, 0.5), ("none", None)], ids=str
+)
 def test_target_is_the_tasks_unless_given(given, expected):
     plan = make_plan(RunConfig(target=given), MNIST_2NN)
     assert plan.target == expected

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedavg_app.cli.options import read_config
-from fedavg_app.config import CentralConfig, RunConfig, parse, parse_arguments
+from fedavg_app.config import CentralConfig, RunConfig, parse
 from fedavg_app.errors import ConfigError
 
 
@@ -28,8 +28,8 @@ weights = "samples"
 "odd key" = [true, -1, 'a "b" \\c', 0.5]
 """)
     config = configs("run", "--config", str(tmp_path / "job.toml"))
-    assert parse_arguments("", config.partition_args) == {"shards_per_client": 3}
-    assert parse_arguments("", config.strategy_args) == {
+    assert config.partition_args.values == {"shards_per_client": 3}
+    assert config.strategy_args.values == {
         "uplink": {"name": "sparse", "sparsity": 0.01},
         "weights": "samples",
         "odd key": [True, -1, 'a "b" \\c', 0.5],

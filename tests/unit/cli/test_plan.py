@@ -78,8 +78,8 @@ def test_best_third_resumes_from_checkpoints_and_the_best_is_chosen(plan, tmp_pa
     ]  # fmt: skip
     assert "take local-steps 3: accuracy 0.8000 within 900 MB up and 200 rounds" in shown
     assert (
-        "the command: fedavg run --task mnist-logistic --target none "
-        "--seed 1 --num-clients 10 --local-steps 3 --budget '900 MB up'\n" in shown
+        "the command: fedavg run --task mnist-logistic --seed 1 --local-steps 3 "
+        "--target none --num-clients 10 --budget '900 MB up'\n" in shown
     )
     assert not list((tmp_path / "runs").glob("*/*/checkpoint"))
 

@@ -10,10 +10,9 @@ import pytest
 from fedavg_app.cli.clocks import link_times
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import FLEETS, DeviceClass, Devices, Fleet, load_fleet
-from fedavg_app.links.link import Link
-from fedavg_app.links.virtual_clock import VirtualClock, make_clock
+from fedavg_app.links import FLEETS, DeviceClass, Devices, Fleet, Link, load_fleet
 from fedavg_app.results.history import RoundMetrics
+from fedavg_app.virtual_clock import VirtualClock, make_clock
 
 SLOW = DeviceClass(up=1, down=8, latency=100, computing=3)
 

@@ -132,12 +132,12 @@ def test_target_that_not_all_seeds_reach_has_no_mean(tmp_path):
 def test_only_runs_that_can_be_compared_are_on_the_board(tmp_path):
     made = MadeUp(tmp_path)
     made.add(ARRIVES)
-    made.add({0: 0.1, 1: 0.5}, seed=2, **{"target": 0.5})  # ended before the board's end
+    made.add({0: 0.1, 1: 0.5}, seed=2, target=0.5)  # ended before the board's end
     made.add({0: 0.1, 1: 0.95}, seed=3, partition="iid")
     made.add({0: 0.1, 1: 0.95}, seed=4, **{"fraction-train": 0.2})
     made.add({0: 0.1, 1: 0.95}, seed=5, fingerprint=64 * "0")
     made.add({0: 0.1, 1: 0.95}, seed=6, links="4g")
-    made.add({0: 0.1, 20: 0.99}, seed=7, **{"target": 0.99})
+    made.add({0: 0.1, 20: 0.99}, seed=7, target=0.99)
     assert [row[2] for row in made.rows()] == ["1, 7"]
 
 

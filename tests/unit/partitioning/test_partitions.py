@@ -1,4 +1,6 @@
 import re
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import PARTITIONERS, DataDigests, partition
 from fedavg_app.partitioning.schemes import Dirichlet
 from tasks.data.dataset import DataOptions, Dataset, Split
+from tests.support.documents import ROOT, examples
 from tests.support.labels import labelled_dataset, mnist_labels
 from tests.support.one_line import one_line
 
@@ -172,3 +175,58 @@ def test_partitions_stay_as_they_were_to_the_bit(name, arguments):
     data = labelled_dataset(labels, owners if name == "natural" else None)
     found = DataDigests.of(data, partition(data, "train", config)).partition
     assert found == DIGESTS[name, arguments]
+
+
+THREE_CLASSES = labelled_dataset(np.arange(60) % 3)
+
+
+def split_by(monkeypatch, function, arguments=""):
+    module = ModuleType("mine")
+    module.split = function
+    monkeypatch.setitem(sys.modules, "mine", module)
+    config = RunConfig(partition="mine:split", partition_args=arguments, num_clients=3, seed=5)
+    return partition(THREE_CLASSES, "train", config)
+
+
+def test_function_gets_labels_clients_seed_and_arguments(monkeypatch):
+    def split(labels, num_clients, seed, first=0):
+        given.append((labels.tolist(), num_clients, seed, first))
+        return [[first], [20, 21], np.array([40], np.uint8)]
+
+    given = []
+    parts = split_by(monkeypatch, split, "first = 7")
+    assert given == [(THREE_CLASSES.train.targets.tolist(), 3, 5, 7)]
+    assert [part.tolist() for part in parts] == [[7], [20, 21], [40]]
+    assert {part.dtype for part in parts} == {np.dtype(np.int64)}
+
+
+def test_function_of_the_page_splits_in_unequal_parts(monkeypatch):
+    scope = {}
+    exec(examples(ROOT / "docs" / "tasks.md")["quantity.py"], scope)
+    for exponent in (0.5, 1):
+        arguments = f"exponent = {exponent}"
+        sizes = [len(part) for part in split_by(monkeypatch, scope["power_law"], arguments)]
+        shares = np.arange(1.0, 4) ** -exponent
+        assert sizes == (shares / shares.sum() * 60).astype(int).tolist()
+
+
+@pytest.mark.parametrize(
+    ("parts", "arguments", "problem"),
+    [
+        ([[0], [1]], "", "partition = '.*:.*<lambda>': 2 parts for 3 clients; return one array"),
+        (None, "", "'NoneType' object is not iterable; return one array"),
+        ([[0], [1], []], "", "a part is not a sequence of one index or more"),
+        ([[0], [1], [0.5]], "", "a part is not a sequence of one index or more"),
+        ([[0], [1], [60]], "", "an index is not from 0 to 59"),
+        ([[0], [1], [1, 2]], "", "an example belongs to two clients"),
+        ([[0], [1], [2]], "size = 3", "got an unexpected keyword argument 'size'"),
+    ],
+)
+def test_invalid_partition_is_refused(monkeypatch, parts, arguments, problem):
+    with pytest.raises(ConfigError, match=problem):
+        split_by(monkeypatch, lambda labels, num_clients, seed: parts, arguments)
+
+
+def test_what_splits_nothing_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match="partition = 'mine:split': it is no function"):
+        split_by(monkeypatch, 3)

@@ -24,7 +24,7 @@ SHAPES = {
     "cifar10-vgg11": (3, 32, 32),
 }
 
-PLAIN = TrainingSettings(0.0)
+PLAIN = TrainingSettings()
 
 
 def batches(steps, size, *shape):
@@ -40,7 +40,7 @@ def train(task, model, work, momentum=0.0, mu=0.0, decay=0.0, learning_rate=0.05
     """Return the mean loss and the weights after some steps."""
     model = copy.deepcopy(model)
     settings = TrainingSettings(
-        learning_rate, momentum=momentum, proximal_mu=mu, weight_decay=decay
+        learning_rate=learning_rate, momentum=momentum, proximal_mu=mu, weight_decay=decay
     )
     offsets = {name: np.full(w.shape, offset) for name, w in model.named_parameters() if offset}
     rates = settings.rates(len(work))

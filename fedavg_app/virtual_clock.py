@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.links.fleet import Devices, Fleet, load_fleet
-from fedavg_app.links.link import transfer_seconds
+from fedavg_app.links import Devices, Fleet, load_fleet, transfer_seconds
 from tasks.training.random_streams import numpy_generator
 
 logger = logging.getLogger("fedavg_app.links")

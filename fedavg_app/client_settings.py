@@ -1,0 +1,98 @@
+"""What a client hears of its settings, by which road, and why.
+
+- **By its node's config**, from whoever starts the node: which client it is, where its own data
+  are, and its threads.
+- **By the run config**, which Flower gives each node before the first message: what a process makes
+  once and keeps for all messages, or needs to read them. These are the task, the split of its data,
+  device, strategy and mods, and the arrays that stay on the client.
+- **By message** (`client_settings`): the local work, since a strategy may change it from round to
+  round and servers other than ours say it, too; and what only the server knows (`ServerFacts`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Self
+
+from flwr.app import ConfigRecord
+
+from fedavg_app.config import RunConfig, kebab, parse_config
+from tasks.data.dataset import DataOptions
+from tasks.training.training_settings import LocalWork
+
+# The keys of a node's config, ``flower-supernode --node-config "partition-id=0 ..."``: the number
+# of the client that the node is, from 0;
+PARTITION_ID = "partition-id"
+# how many clients there are, in simulations, which nothing here reads;
+NUM_PARTITIONS = "num-partitions"
+# the directory of the node's own data, used instead of its part of a shared data set, the second as
+# in Flower's own apps;
+DATA_DIRS = ("data-dir", "data-path")
+# CPU threads that training may use.
+THREADS = "threads"
+
+# In a node's answer to the server's query: the fingerprint of its own data, and how many examples
+# they have for training; neither where there are none.
+OWN_DATA, OWN_EXAMPLES = "own-data", "own-examples"
+# In its answer to a query that has the run's settings: digests of the shared data set and of its
+# partition, as its process has them.
+DATA_DIGEST, PARTITION_DIGEST = "data", "partition"
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What only the server knows once a run begins; field ``data_dir`` is the entry "data-dir".
+
+    Attributes:
+        data_source: Where exactly it has the data from.
+        data_dir: The directory that they are from, if any.
+        num_clients: K, where the run config leaves it open.
+        fixed_arrays: The fingerprint of the model's arrays that do not travel.
+    """
+
+    data_source: str
+    data_dir: str = ""
+    num_clients: int = 0
+    fixed_arrays: str = ""
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Self:
+        """Return the facts in a message's config.
+
+        Raises:
+            KeyError: It does not say where the data are from.
+        """
+        message = {"data-source": message["data-source"], **message}
+        keys = {field.name: kebab(field.name) for field in fields(cls)}
+        return cls(**{name: message[key] for name, key in keys.items() if key in message})
+
+    @property
+    def data_options(self) -> DataOptions:
+        """Where a client is to look for the data set."""
+        return DataOptions(self.data_source, self.data_dir)
+
+
+def client_settings(work: LocalWork, facts: ServerFacts) -> ConfigRecord:
+    """Return what every message tells a client."""
+    known = {kebab(name): value for name, value in vars(facts).items()}
+    # Flower 1.41 cannot count the bytes of an empty string.
+    return ConfigRecord({**work.message(), **{key: value for key, value in known.items() if value}})
+
+
+def run_config(values: Mapping[str, Any]) -> RunConfig:
+    """Return the checked run config of a client's context; a process parses it once.
+
+    Raises:
+        ConfigError: As for `parse_config`.
+    """
+    return _parsed(tuple(values.items()))
+
+
+@lru_cache(maxsize=2)
+def _parsed(items: tuple[tuple[str, Any], ...]) -> RunConfig:
+    return parse_config(dict(items))
+
+
+def own_data(node_config: Mapping[str, Any]) -> str:
+    """Return the directory of the node's own data; empty where it has none."""
+    return next((str(node_config[key]) for key in DATA_DIRS if node_config.get(key)), "")

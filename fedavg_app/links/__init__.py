@@ -1,1 +1,0 @@
-"""Devices' connections: how long messages take over them, and a virtual clock that counts it."""

@@ -83,7 +83,7 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
         "virtual_seconds": [0.0, 2.0, 2.5],
     }  # fmt: skip
     assert record.data == "MNIST in data-dir"
-    options = "--task mnist-logistic --target 0.9 --seed 1"
+    options = "--task mnist-logistic --seed 1 --target 0.9"
     assert record.command == f"python simulation.py run {options}"
     assert record.versions == {"flwr": "1.41.0"}
     assert record.identity == identity(CONFIG)

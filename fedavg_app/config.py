@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedavg_app.budget import parse_budget
+from fedavg_app.budget import Budget, parse_budget
 from fedavg_app.errors import ConfigError, unknown_key
 from tasks.arguments import Arguments, ArgumentsField, inline
 from tasks.data.dataset import DataOptions
@@ -115,6 +115,11 @@ class TrainingConfig(StepSettings):
     def local_patterns(self) -> list[str]:
         """The name patterns of arrays that stay on the clients."""
         return []
+
+    @property
+    def limit(self) -> Budget | None:
+        """What the training may spend, if that is limited."""
+        return None
 
     @property
     def torch_device(self) -> "torch.device":
@@ -251,6 +256,11 @@ class RunConfig(TrainingConfig, LocalWork):
             fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
         return self
+
+    @property
+    def limit(self) -> Budget | None:
+        """The parsed "budget", if it has one."""
+        return parse_budget(self.budget)[0] if self.budget else None
 
     @property
     def local_patterns(self) -> list[str]:

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedavg_app.budget import BYTES, SECONDS, Budget, parse_budget
+from fedavg_app.budget import BYTES, SECONDS, Budget
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.optimizer_choice import learning_rate, resolve_work
@@ -141,33 +141,23 @@ def make_plan(
     if "optimizer" in begun and resolved is not None:
         begun["optimizer_args"] = Arguments(str(resolved["optimizer_args"]))
     config = config.model_copy(update=begun)
-    seconds = task.seconds_per_example
-    if isinstance(config, RunConfig) and config.seconds_per_example != "auto":
-        seconds = config.seconds_per_example
-    objective, work = _objective(config, task), resolve_work(config, task)
+    run = config if isinstance(config, RunConfig) else RunConfig(num_clients=1)
+    seconds = run.seconds_per_example
+    work = resolve_work(config, task)
+    objective, target = _objective_and_target(config, task, data)
     return TrainingPlan(
         num_rounds=config.num_server_rounds,
         work=work,
         learning_rate=learning_rate(config, task, work),
         learning_rate_decay=config.learning_rate_decay,
         objective=objective,
-        target=_target(config, task, objective, data),
+        target=target,
         patience=config.patience,
-        seconds_per_example=seconds,
-        **_of_run(config),
+        seconds_per_example=task.seconds_per_example if seconds == "auto" else seconds,
+        on_clients=bool(config.local_patterns),
+        budget=config.limit,
+        num_clients=run.num_clients,
     )
-
-
-def _of_run(config: TrainingConfig) -> dict[str, Any]:
-    """Return the fields of a plan that only a federated run has."""
-    if not isinstance(config, RunConfig):
-        return {}
-    budget = parse_budget(config.budget)[0] if config.budget else None
-    return {
-        "on_clients": bool(config.local_arrays),
-        "budget": budget,
-        "num_clients": config.num_clients,
-    }
 
 
 def _objective(config: TrainingConfig, task: "Task") -> Objective:
@@ -182,18 +172,19 @@ def _objective(config: TrainingConfig, task: "Task") -> Objective:
         raise ConfigError("objective", config.objective, error.finding.text) from None
 
 
-def _target(
-    config: TrainingConfig, task: "Task", objective: Objective, data: "Dataset | None"
-) -> float | None:
-    """Return the value of the objective at which training ends; None for none."""
+def _objective_and_target(
+    config: TrainingConfig, task: "Task", data: "Dataset | None"
+) -> tuple[Objective, float | None]:
+    """Return the objective, and the value of it at which training ends; None for none."""
+    objective = _objective(config, task)
     if config.target != "auto":
-        return None if config.target == "none" else float(config.target)
+        return objective, None if config.target == "none" else float(config.target)
     if objective != task.default_objective():
-        return None  # the task's target is one of its own objective
+        return objective, None  # the task's target is one of its own objective
     target, embedded = task.target, task.embedded_target
     is_part = data is not None and data.options.source == "embedded"
     if is_part and embedded not in (None, target):
         text = "target %s %s for the embedded part of the data (for the full data set: %s)"
         logger.info(text, objective.name, embedded, target or None)
         target = embedded
-    return target
+    return objective, target

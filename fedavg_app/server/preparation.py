@@ -12,18 +12,17 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 import strategies
 import tasks
-from fedavg_app.client.mods import load_mods
 from fedavg_app.client_settings import ServerFacts, client_settings
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.optimizer_choice import check_optimizer, resolve_work
+from fedavg_app.optimizer_choice import resolve_work
 from fedavg_app.partitioning import DataDigests, make_partitioner, partition
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, load_checkpoint
 from fedavg_app.results.history import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.server.strategy_setup import make_strategy
+from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan
 from fedavg_app.virtual_clock import VirtualClock, make_clock
 from strategies.rounds.runner import Runner
@@ -99,9 +98,10 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     state = load_checkpoint(config) if config.resume else None
     tell(f"loading the data of {task.name}")
     data = load_data(config, task, state)
-    check_task(config, task, data)
+    for check in DATA_CHECKS:
+        check(config, task, data)
     tell(f"splitting {len(data.train):,} examples among {config.num_clients:,} clients")
-    rows = _split(config, data)
+    rows = partition(data, "train", config)
     plan = make_plan(config, task, data, state.resolved if state else None)
     if state is not None:
         _check_resumed(config, state, plan, data, model)
@@ -109,13 +109,6 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     clock = _clock(config, rows, plan, strategy)
     digests = DataDigests.of(data, rows)
     return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
-
-
-def _split(config: RunConfig, data: "Dataset") -> Rows:
-    """Return the rows of the clients' training examples, if their test examples can be split."""
-    if config.fraction_evaluate:
-        partition(data, "test", config)
-    return partition(data, "train", config)
 
 
 def _check_resumed(
@@ -157,17 +150,15 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     """Return the task, the initial model and the strategy of a config, all of them checked.
 
     Raises:
-        ConfigError: As for `check_names`, `load_task`, `check_optimizer` and `make_strategy`, or a
-            client mod cannot be imported.
+        ConfigError: As for `check_names`, `load_task`, `resolve_work`, `make_strategy`, `CHECKS`.
     """
     check_names(config)
     task = load_task(config)
-    model = GlobalModel.initial(task, config)
-    work = resolve_work(config, task)
-    check_optimizer(work, config, task)
-    strategy = make_strategy(config, model, work, own_loop=task.train is not None)
-    load_mods(config.client_mods)
-    return task, model, strategy
+    model, work = GlobalModel.initial(task, config), resolve_work(config, task)
+    parts = Components(config, task, model, work, make_strategy(config, model))
+    for check in CHECKS:
+        check(parts)
+    return task, model, parts.strategy
 
 
 def check_names(config: RunConfig) -> None:
@@ -235,3 +226,14 @@ def check_task(config: TrainingConfig, task: "Task", data: "Dataset") -> None:
                 logger.warning("task %s: %s", config.task, finding)
     except TaskError as error:
         raise ConfigError("task", config.task, str(error)) from error
+
+
+def _check_tests(config: RunConfig, task: "Task", data: "Dataset") -> None:
+    """Check that the test examples can be split, where clients test."""
+    del task
+    if config.fraction_evaluate:
+        partition(data, "test", config)
+
+
+# Each raises a ConfigError where a run cannot use its data.
+DATA_CHECKS = (check_task, _check_tests)

@@ -1,15 +1,19 @@
-"""Makes a run's strategy, and turns what it raises into errors of the user's."""
+"""What a config names must go together; what a strategy raises becomes an error of the user's."""
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flwr.app import MessageType
 
 import strategies
+from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
+from fedavg_app.optimizer_choice import check_optimizer
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from strategies.rounds.client_report import ReplyBounds
@@ -18,31 +22,45 @@ from strategies.rounds.runner import Runner, StrategyError
 from strategies.rounds.values import RunSettings
 from tasks.training.training_settings import SGD, LocalWork
 
+if TYPE_CHECKING:  # torch takes two seconds to import
+    from tasks.base import Task
+
 logger = logging.getLogger("fedavg_app.local_arrays")
 
 
-def make_strategy(
-    config: RunConfig, model: GlobalModel, work: LocalWork, *, own_loop: bool
-) -> Runner:
-    """Return the strategy that the config names.
+@dataclass(frozen=True)
+class Components:
+    """What a config names, to be checked by `CHECKS`.
 
-    Args:
-        config: The run's settings.
+    Attributes:
         model: The initial model.
         work: The clients' local work.
-        own_loop: Whether the task has its own training loop.
+    """
+
+    config: RunConfig
+    task: "Task"
+    model: GlobalModel
+    work: LocalWork
+    strategy: Runner
+
+
+def make_strategy(config: RunConfig, model: GlobalModel) -> Runner:
+    """Return the strategy that the config names.
 
     Raises:
-        ConfigError: It refuses its arguments or the optimiser, a round needs more replies than it
-            has clients, or an array of the model cannot be sent, trained by the strategy, or stay
-            on the clients.
+        ConfigError: It refuses its arguments, or a round needs more replies than it has clients.
     """
     settings = _run_settings(config, model)
     try:
-        strategy = strategies.build(config.strategy, config.strategy_args.values, settings)
+        return strategies.build(config.strategy, config.strategy_args.values, settings)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError("strategy-args", config.strategy_args, str(error)) from error
-    if own_loop and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
+
+
+def _check_training(parts: Components) -> None:
+    """Check that the strategy can use what the clients' training gives it."""
+    config, strategy = parts.config, parts.strategy
+    if parts.task.train and (strategy.plain_sgd or strategy.train_type != MessageType.TRAIN):
         fix = "the task has its own training loop, which it does not know; give fedavg or one "
         raise ConfigError("strategy", config.strategy, f"{fix}that compresses updates")
     if strategy.train_type != MessageType.TRAIN and config.optimizer not in ("auto", SGD):
@@ -52,27 +70,18 @@ def make_strategy(
         for key, value, default in (
             ("momentum", config.momentum, 0.0),
             ("rate-schedule", config.rate_schedule, "constant"),
-            ("optimizer", work.optimizer, SGD),
+            ("optimizer", parts.work.optimizer, SGD),
         ):
             if value != default:
                 fix = f"leave it out: {config.strategy} is defined for SGD without momentum"
                 if key == "optimizer":
                     fix = f"give sgd: {config.strategy} is defined for SGD alone"
                 raise ConfigError(key, value, fix)
-    _check_local_arrays(config, model, strategy)
-    try:
-        strategy.read_model(model.sent)
-    except ValueError as error:
-        raise ConfigError("task", config.task, str(error)) from error
-    return strategy
 
 
-def _check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner) -> None:
-    """Check that local arrays are some of those that travel otherwise, and all that have to be.
-
-    Raises:
-        ConfigError: They are not, or the strategy has none that it could train.
-    """
+def _check_local_arrays(parts: Components) -> None:
+    """Check that local arrays are some of those that travel otherwise, and all that have to be."""
+    config, model, strategy = parts.config, parts.model, parts.strategy
     given, names = config.local_arrays, model.arrays.sent
     clipped = [name for name in model.sent if name.endswith("running_mean")]
     if strategy.clips_on_clients and clipped:
@@ -95,6 +104,24 @@ def _check_local_arrays(config: RunConfig, model: GlobalModel, strategy: Runner)
     if strategy.train_type != MessageType.TRAIN:
         fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
         raise ConfigError("local-arrays", given, fix)
+
+
+def _check_model(parts: Components) -> None:
+    """Check that the strategy can send the model."""
+    try:
+        parts.strategy.read_model(parts.model.sent)
+    except ValueError as error:
+        raise ConfigError("task", parts.config.task, str(error)) from error
+
+
+# Each raises a ConfigError where components do not go together, or cannot be used.
+CHECKS: tuple[Callable[[Components], object], ...] = (
+    lambda parts: check_optimizer(parts.work, parts.config, parts.task),
+    _check_training,
+    _check_local_arrays,
+    _check_model,
+    lambda parts: load_mods(parts.config.client_mods),
+)
 
 
 def warn_of_unknown_objective(config: RunConfig, name: str) -> None:

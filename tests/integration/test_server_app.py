@@ -121,7 +121,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes
 @pytest.mark.parametrize(
     ("strategy", "changes", "warned"),
     [
-        ("fedsgd", {"local-epochs": 5, "batch-size": 7}, ["local-epochs = 5, batch-size = 7"]),
+        ("fedsgd", {"local-epochs": 5, "batch-size": 7}, ["batch-size = 7, local-epochs = 5"]),
         ("fedsgd", {"local-steps": 3}, ["local-steps = 3"]),
         ("fedsgd", {}, []),
         ("fedavg", {"local-epochs": 5}, []),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedavg_app.config import parse_config
+from fedavg_app.config import kebab, parse_config
 from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.server.preparation import resolve
@@ -30,6 +30,10 @@ def config(tmp_path):
     links.write_text(SPREAD)
     keys = {"strategy": "fedbuff", "over-selection": 2.0, "links": str(links)}
     return parse_config({**CONFIG, **keys, "run-dir": str(tmp_path / "runs")})
+
+
+def changed(config, keys):
+    return parse_config(config.model_dump(by_alias=True) | {kebab(k): v for k, v in keys.items()})
 
 
 def event_queue(config):
@@ -98,16 +102,16 @@ def test_compressed_updates_are_buffered_too(config):
     ours = run_here(config)
     arguments = "uplink = 'float32', feedback = 'none', max-staleness = 50"
     keys = {"strategy": "compressed", "strategy_args": arguments}
-    compressed = run_here(config.model_copy(update=keys))
+    compressed = run_here(changed(config, keys))
     for name, array in ours.model.items():
         np.testing.assert_allclose(compressed.model[name].numpy(), array.numpy(), atol=1e-5)
 
 
 def test_without_over_selection_it_is_fedavg(config):
     keys = {"over_selection": 0.0, "links": ""}
-    ours = run_here(config.model_copy(update=keys))
+    ours = run_here(changed(config, keys))
     plain = {**keys, "strategy": "fedavg", "strategy_args": "weights = 'uniform'"}
-    fedavg = run_here(config.model_copy(update=plain))
+    fedavg = run_here(changed(config, plain))
     for name, array in fedavg.model.items():
         np.testing.assert_allclose(ours.model[name].numpy(), array.numpy(), atol=1e-6)
 
@@ -118,7 +122,7 @@ def test_without_over_selection_it_is_fedavg(config):
 )
 def test_reply_that_is_too_late_is_rejected(config, strategy, arguments):
     keys = {"strategy": strategy, "strategy_args": f"{arguments}max-staleness = 1"}
-    result = run_here(config.model_copy(update=keys))
+    result = run_here(changed(config, keys))
     reasons = [text for line in result.history for text in line.rejected.values()]
     assert reasons
     assert all("max-staleness is 1" in reason for reason in reasons)

@@ -2,7 +2,7 @@
 
 Clients send compressed updates. The server turns those of a round into one update of the global
 model, which changes by exactly what clients are sent: the update, compressed. They get those that
-they missed, or the model (`strategies.compression.missed_updates`).
+they missed, or the model (`strategies.compression.sync_protocol`).
 """
 
 import secrets
@@ -41,13 +41,12 @@ from .compression.error_feedback import (
     compress,
 )
 from .compression.floats import Float32
-from .compression.missed_updates import MissedUpdates
-from .compression.sync_protocol import Head, Payload, ReplyStatus
+from .compression.sync_protocol import Head, MissedUpdates, Payload, ReplyStatus
 from .compression.vector_layout import Layout
 from .fedbuff import Exponent, NumRounds, rounds_late, staleness_weight
 from .registry import Part, Weights
 from .rounds.aggregation import Term
-from .rounds.messages import CODEC, DOWNLINK, HEAD, UPDATES, random_stream
+from .rounds.messages import CODEC, DOWNLINK, HEAD, OWN, UPDATES, random_stream
 from .rounds.reply_errors import DivergedReplyError, NormError, ResyncError
 from .rounds.runner import SMALLER_RATES
 
@@ -218,9 +217,10 @@ class CompressedStrategy(FederatedStrategy):
             ResyncError: The client lost its state, and has evaluated nothing.
             ReplyError: The payload is not of this round and codec.
         """
-        self._payload(now, reply)
-        if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
-            self._versions.confirm_model(reply.node)
+        if OWN in reply.message.content:  # of a client whose mod keeps the model
+            self._payload(now, reply)
+            if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
+                self._versions.confirm_model(reply.node)
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""

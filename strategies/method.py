@@ -156,7 +156,7 @@ class Method:
         """Called when a training reply was rejected; by default it does nothing."""
 
     def read_evaluation(self, now: Round, reply: Reply) -> None:
-        """Read the payload of a reply to an evaluation; by default it does nothing.
+        """Read the payload of a reply to an evaluation, if it has one; by default ignore it.
 
         Raises:
             ReplyError: The reply must not be used.

@@ -12,12 +12,11 @@ from flwr.app import ArrayRecord, Message
 
 from fedavg_app.client.metric_states import STATES, read_states
 from fedavg_app.client.mods import UNTRAINED
-from strategies.rounds.client_report import ClientReport
 from strategies.rounds.exchange import Exchange
 from strategies.rounds.flower_arrays import find_record
 from strategies.rounds.reply_errors import printable, shorten
 from strategies.rounds.reply_validation import is_usable
-from strategies.rounds.values import RoundOutcome
+from strategies.rounds.values import ClientReport, RoundOutcome
 from tasks.metrics import Metric, Ratio, State, value_or_nan
 
 logger = logging.getLogger("fedavg_app.client_evaluations")

@@ -16,10 +16,9 @@ from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.optimizer_choice import check_optimizer
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.local_arrays import matching
 from strategies.rounds.runner import Runner, StrategyError
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tasks.training.training_settings import SGD, LocalWork
 
 if TYPE_CHECKING:  # torch takes two seconds to import

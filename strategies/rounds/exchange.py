@@ -12,9 +12,8 @@ from typing import Any, ClassVar, TypeVar
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from .client_report import ClientReport, partial_metrics
 from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
-from .values import RoundOutcome
+from .values import ClientReport, RoundOutcome, partial_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
 

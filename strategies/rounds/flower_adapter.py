@@ -17,7 +17,6 @@ from flwr.serverapp.strategy import (
 )
 
 from .aggregation import BufferMean
-from .client_report import ClientReport
 from .exchange import Exchange, Exchanges
 from .flower_arrays import array_record, find_record, get_record, to_record
 from .flower_metrics import check_keys, keep_shared, wrapped
@@ -27,7 +26,7 @@ from .privacy import accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
 from .runner import Runner, StrategyError, next_buffers
-from .values import Round, RoundOutcome, RunSettings
+from .values import ClientReport, Round, RoundOutcome, RunSettings
 
 FLOWER = logging.getLogger("flwr")
 logger = logging.getLogger("fedavg_app.strategies")

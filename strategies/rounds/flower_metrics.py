@@ -1,7 +1,7 @@
 """The metrics of replies to a Flower strategy: those that it asks for, and the others.
 
 Such a strategy gets the metrics that all replies have; the means of the others
-(`strategies.rounds.client_report`) are added to its result.
+(`strategies.rounds.values`) are added to its result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ from dataclasses import replace
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
-from .client_report import ClientReport, mean_metrics
 from .flower_arrays import find_record
 from .messages import ARRAYS, METRICS, NUM_EXAMPLES
 from .reply_errors import ReplyError
+from .values import ClientReport, mean_metrics
 
 # Any real mean loss is far below, and QFedAvg's powers of it, up to 50, are finite in float64.
 MAX_LOSS = 1e6

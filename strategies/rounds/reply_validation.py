@@ -13,7 +13,6 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from .aggregation import finite_or_sent
-from .client_report import ClientReport, ReplyBounds
 from .flower_arrays import OPAQUE, find_record, from_array
 from .messages import (
     ACCURACY,
@@ -27,6 +26,7 @@ from .messages import (
 )
 from .model import Arrays, Model, TrainedArrays, Vector, buffer_norms, name_at
 from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
+from .values import ClientReport, ReplyBounds
 
 # No real loss or count is near this; a larger value of one client would dominate the mean.
 MAX_METRIC = 1e12

@@ -9,11 +9,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from .aggregation import BufferMean, finite_or_sent
-from .client_report import ClientReport
 from .exchange import Exchange, Exchanges, Read, StartedRound
 from .model import Array, Model, usual_buffers
 from .reply_errors import ReplyError
-from .values import Round, RoundOutcome, RunSettings
+from .values import ClientReport, Round, RoundOutcome, RunSettings
 
 SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 

@@ -17,9 +17,8 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 
-from ..method import Ask, Method
+from ..method import Ask, Method, MetricsFunction
 from .aggregation import BufferMean, WeightedMean
-from .client_report import ClientReport, mean_metrics
 from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
@@ -30,7 +29,6 @@ from .messages import (
     CONFIG,
     CONFIG_KEY,
     NOTE,
-    OWN,
     SERVER_ROUND,
     Broadcast,
     refuse_clipping,
@@ -38,9 +36,9 @@ from .messages import (
 )
 from .model import Model, Vector
 from .reply_errors import ReplyError
-from .reply_validation import Reply, check_norm, read_report
+from .reply_validation import Reply, check_norm
 from .runner import Runner, StrategyError, check_finite, next_buffers
-from .values import Aggregate, Round, RoundOutcome, RunSettings
+from .values import Aggregate, ClientReport, Round, RoundOutcome, RunSettings, Terms, mean_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -89,9 +87,9 @@ class StrategyRunner(Runner):
         strategy.begin(now)
         asks = strategy.exchanges(now, self.nodes(server_round, grid, trains=True))
         ask, vector = advance(asks)
-        buffers, outcome = model.buffers, RoundOutcome()
+        buffers, metrics, outcome = model.buffers, None, RoundOutcome()
         while ask is not None:
-            reading = Reading(self, now, ask)
+            reading = Reading(self, now, ask, strategy.train_metrics_aggr_fn)
             messages = self.messages(now, ask)
             bits_down = sum(strategy.bits_down(now, node) for node in ask.nodes)
             exchange = Exchange(messages, reading.take, self.node_of, is_main=reading.trains)
@@ -112,12 +110,13 @@ class StrategyRunner(Runner):
             )
             if reading.trains:
                 self._local.note([own.node_id for own in exchange.reports], exchange.rejected)
-                scores = reading.scores(exchange.reports)
-                outcome = replace(outcome, formula_bits_down=bits_down, **scores)
+                bits_up = sum(strategy.bits_up(now, own.node_id) for own in exchange.reports)
+                outcome = replace(outcome, formula_bits_down=bits_down, formula_bits_up=bits_up)
+                metrics = reading.metrics(exchange.reports) if exchange.reports else None
         if vector is None:
-            return replace(outcome, metrics=None)
+            return outcome
         arrays = Model(model.layout, vector, buffers, model.order).record
-        return replace(outcome, model=self._local.completed(arrays))
+        return replace(outcome, model=self._local.completed(arrays), metrics=metrics)
 
     def evaluation(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -126,29 +125,16 @@ class StrategyRunner(Runner):
         strategy, told = self.strategy, ConfigRecord({**config, SERVER_ROUND: server_round})
         now = Round(server_round, self.read_model(arrays), told, self.settings)
         strategy.begin(now)
-        contents: list[RecordDict] = []
 
-        def read(message: Message) -> ClientReport:
-            if OWN in message.content:  # of a client whose mod keeps the model
-                reply = Reply(message, now.model, self.settings.bounds)
-                try:
-                    strategy.read_evaluation(now, reply)
-                except ReplyError as error:
-                    strategy.on_rejected(now, reply.node, error)
-                    raise
-            report = read_report(message, self.settings.bounds, strategy.weighted_by_key)
-            contents.append(readable(message.content))
-            return report
-
-        def metrics_of(reports: Sequence[ClientReport]) -> MetricRecord:
-            function = strategy.evaluate_metrics_aggr_fn
-            return (
-                function(contents, strategy.weighted_by_key) if function else mean_metrics(reports)
-            )
+        def read(now: Round, reply: Reply) -> Terms:
+            strategy.read_evaluation(now, reply)
+            return ()
 
         nodes = self.nodes(server_round, grid, trains=False)
-        ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, strategy.read)
-        return (yield from self.tested(server_round, self.messages(now, ask), read, metrics_of))
+        ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, read)
+        reading = Reading(self, now, ask, strategy.evaluate_metrics_aggr_fn)
+        messages = self.messages(now, ask)
+        return (yield from self.tested(server_round, messages, reading.take, reading.metrics))
 
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
@@ -193,16 +179,14 @@ class StrategyRunner(Runner):
             for node, content in zip(ask.nodes, contents, strict=True)
         ]
 
-    def warn_of(self, message: Message) -> None:
+    def warn_of(self, now: Round, message: Message) -> None:
         """Log, once, that a client seems to keep an array."""
         note = find_record(message.content, NOTE, ConfigRecord)
-        name = "" if note is None else note.get("array")
-        if (
-            name in self.now.model.layout.names
-            and (module := str(name).rpartition(".")[0]) not in self._warned
-        ):
+        name = str(note.get("array")) if note else ""
+        module = name.rpartition(".")[0]
+        if name in now.model.layout.names and module not in self._warned:
             self._warned.add(module)
-            logger.warning("round %d: %s", self.now.number, advice(str(name)))
+            logger.warning("round %d: %s", now.number, advice(name))
 
     def _check(self, config: ConfigRecord) -> None:
         """Check that clients can do what the strategy needs; ValueError if they cannot."""
@@ -243,14 +227,22 @@ class Reading:
         runner: The strategy's.
         now: The round.
         ask: What is asked.
+        aggregate_metrics: The app's own function that aggregates metrics, if it has one.
 
     Attributes:
         trains: Whether clients train in this exchange.
     """
 
-    def __init__(self, runner: StrategyRunner, now: Round, ask: Ask) -> None:
+    def __init__(
+        self,
+        runner: StrategyRunner,
+        now: Round,
+        ask: Ask,
+        aggregate_metrics: MetricsFunction | None,
+    ) -> None:
         self._runner, self._now, self._ask = runner, now, ask
         self._strategy, self._bounds = runner.strategy, runner.settings.bounds
+        self._aggregate_metrics = aggregate_metrics
         self.trains = ask.message_type == runner.train_type
         self._means: list[WeightedMean] = []
         self._buffers = BufferMean(now.model.buffers if self.trains else {})
@@ -274,8 +266,8 @@ class Reading:
         except ReplyError as error:
             strategy.on_rejected(now, reply.node, error)
             raise
-        self._runner.warn_of(message)
-        if strategy.train_metrics_aggr_fn is not None:
+        self._runner.warn_of(now, message)
+        if self._aggregate_metrics is not None:
             self._contents.append(readable(message.content))
         weight = report.num_examples if strategy.weights == "samples" else 1.0
         if weight == 0:
@@ -303,15 +295,11 @@ class Reading:
         nodes = [report.node_id for report in exchange.reports]
         return Aggregate(nodes, [mean.result() for mean in self._means])
 
-    def scores(self, reports: Sequence[ClientReport]) -> dict[str, Any]:
-        """Return `RoundOutcome`'s metrics and bits of the replies that are used."""
-        if not reports:
-            return {}
-        strategy, function = self._strategy, self._strategy.train_metrics_aggr_fn
-        key, contents = strategy.weighted_by_key, self._contents
-        metrics = function(contents, key) if function else mean_metrics(reports)
-        bits = sum(strategy.bits_up(self._now, report.node_id) for report in reports)
-        return {"metrics": metrics, "formula_bits_up": bits}
+    def metrics(self, reports: Sequence[ClientReport]) -> MetricRecord:
+        """Return the clients' metrics, by the app's own function or weighted by n_k."""
+        if self._aggregate_metrics is None:
+            return mean_metrics(reports)
+        return self._aggregate_metrics(self._contents, self._strategy.weighted_by_key)
 
 
 def readable(content: RecordDict) -> RecordDict:

@@ -18,11 +18,10 @@ import tasks
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.server.preparation import resolve
 from strategies.rounds.client_memory import MEMORY, ClientMemory
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.flower_arrays import from_record, get_record
 from strategies.rounds.messages import ARRAYS
 from strategies.rounds.reply_errors import NormError
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tasks.training.random_streams import numpy_generator
 from tests.support.compressed_network import REPLY_HEAD_BYTES, payload, trained
 from tests.support.compression_reference import decode_sparse

@@ -11,9 +11,9 @@ import pytest
 from flwr.app import RecordDict
 
 from strategies.compression.testing import mutants
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.reply_errors import ReplyError
 from strategies.rounds.reply_validation import Reply
+from strategies.rounds.values import ReplyBounds
 from tests.support.compressed_network import (
     Network,
     payload,

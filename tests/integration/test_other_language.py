@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.reply_errors import ReplyError
 from strategies.rounds.reply_validation import Reply
+from strategies.rounds.values import ReplyBounds
 from tests.support.compressed_network import (
     BLOCKS,
     REPLY_HEAD_BYTES,

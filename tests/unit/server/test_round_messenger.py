@@ -19,10 +19,9 @@ from fedavg_app.server.cohort import CohortGrid
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from fedavg_app.server.round_messenger import RoundMessenger
-from strategies.rounds.client_report import ClientReport
 from strategies.rounds.exchange import Exchange
 from strategies.rounds.flower_arrays import message_bytes
-from strategies.rounds.values import RoundOutcome
+from strategies.rounds.values import ClientReport, RoundOutcome
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 

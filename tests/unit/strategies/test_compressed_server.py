@@ -8,10 +8,9 @@ from strategies.compression.floats import Float32
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import Payload, ReplyStatus
 from strategies.compression.ternary import Ternary
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.flower_arrays import message_bytes
 from strategies.rounds.reply_errors import DivergedReplyError, ReplyError, ResyncError
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tests.support.compressed_network import (
     REPLY_HEAD_BYTES,
     SIZE,

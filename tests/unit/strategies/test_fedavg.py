@@ -6,8 +6,7 @@ from flwr.app import ConfigRecord
 
 import strategies
 from strategies.fedavg import FedAvg
-from strategies.rounds.client_report import ReplyBounds
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tests.support.replies import as_numpy, cohort, reasons, record, reply
 
 pytestmark = pytest.mark.usefixtures("server_identity")

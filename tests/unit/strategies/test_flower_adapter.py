@@ -8,10 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import strategies
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.flower_adapter import FlowerAdapter
 from strategies.rounds.runner import StrategyError
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tests.support.replies import (
     as_numpy,
     cohort,

@@ -17,9 +17,8 @@ from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from strategies.fedavg import FedAvg
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.flower_adapter import FlowerAdapter
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from strategies.server_optimizer import Adam
 from strategies.stc import STC
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.compression.testing import cost
-from strategies.rounds.client_report import ClientReport, ReplyBounds
 from strategies.rounds.exchange import Exchange
 from strategies.rounds.model import Model, change_norm
 from strategies.rounds.reply_errors import (
@@ -24,6 +23,7 @@ from strategies.rounds.reply_errors import (
     printable,
 )
 from strategies.rounds.reply_validation import Reply, check_norm, read_report
+from strategies.rounds.values import ClientReport, ReplyBounds
 from tests.support.replies import failed, npy, record, reply, reply_with
 
 pytestmark = pytest.mark.usefixtures("server_identity")

@@ -10,11 +10,10 @@ from flwr.app import ConfigRecord, Error
 import strategies
 from fedavg_app.server.cohort import CohortGrid
 from strategies.base import Ask, FederatedStrategy
-from strategies.rounds.client_report import ReplyBounds
 from strategies.rounds.exchange import MAX_LOGGED_TRACEBACKS, Exchange
 from strategies.rounds.runner import StrategyError
 from strategies.rounds.strategy_runner import StrategyRunner
-from strategies.rounds.values import RunSettings
+from strategies.rounds.values import ReplyBounds, RunSettings
 from tests.support.replies import (
     cohort,
     evaluated,

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.missed_updates import MissedUpdates
-from strategies.compression.sync_protocol import Version, decode_updates, encode_update
+from strategies.compression.sync_protocol import (
+    MissedUpdates,
+    Version,
+    decode_updates,
+    encode_update,
+)
 from tests.support.compression_reference import no_deadline
 
 update_lists = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=20)), max_size=8).map(

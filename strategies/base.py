@@ -12,15 +12,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .method import Ask, Method, MetricsFunction
-from .registry import Weights, check_call
+from .method import Ask, Method
+from .registry import check_call
 from .rounds.client_memory import ClientMemory, Vectors
 from .rounds.client_messages import Train, around_handler
 from .rounds.local_arrays import with_local_arrays
-from .rounds.messages import NUM_EXAMPLES, Broadcast, Received, Update
+from .rounds.messages import Broadcast, Received, Update
 from .rounds.model import Model, Vector, change_norm, difference
 from .rounds.reply_errors import ReplyError
 from .rounds.reply_validation import Reply
@@ -38,32 +38,19 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Nodes = Annotated[int, Field(ge=0)]
 
 
-@dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
+@dataclass(kw_only=True, eq=False)
 class FederatedStrategy(Method, Strategy):
     """A method of federated learning (`Method`), and a `flwr.serverapp.strategy.Strategy`.
 
-    The arguments are those of Flower's `FedAvg`. In this project's app the run's config replaces
-    them: the strategy sees only the round's cohort, and uses all of it.
-
-    Args:
-        weights: The clients' weights: "samples" (n_k) or "uniform".
-        local_arrays: Names of arrays, or patterns such as "head.*", that stay on each client, which
-            needs ``mods=[compression_mod]``. The server's model keeps their initial values. In this
-            project's app the key "local-arrays" names them.
+    The arguments are those of `Method` and of Flower's `FedAvg`. In this project's app the run's
+    config replaces the latter: the strategy sees only the round's cohort, and uses all of it.
     """
 
-    weights: Weights = "samples"
-    local_arrays: tuple[str, ...] = ()
     fraction_train: Fraction = 1.0
     fraction_evaluate: Fraction = 1.0
     min_train_nodes: Nodes = 2
     min_evaluate_nodes: Nodes = 2
     min_available_nodes: Nodes = 2
-    weighted_by_key: str = NUM_EXAMPLES
-    arrayrecord_key: str = "arrays"
-    configrecord_key: str = "config"
-    train_metrics_aggr_fn: MetricsFunction | None = None
-    evaluate_metrics_aggr_fn: MetricsFunction | None = None
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Check the arguments' names before pydantic, whose errors have several lines.

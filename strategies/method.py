@@ -11,17 +11,19 @@ that must not be used: its runner does. `strategies.base.FederatedStrategy` make
 Flower's.
 """
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from flwr.app import MessageType, MetricRecord, RecordDict
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 from .registry import Weights
 from .rounds.client_memory import ClientMemory
 from .rounds.client_messages import Train
-from .rounds.messages import Broadcast, Received, Update
+from .rounds.messages import ARRAYS, CONFIG, NUM_EXAMPLES, Broadcast, Received, Update
 from .rounds.model import TrainedArrays, Vector, change_norm
 from .rounds.reply_errors import ReplyError
 from .rounds.reply_validation import Reply
@@ -30,7 +32,7 @@ from .rounds.values import Aggregate, Round, Terms
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Ask:
     """What a method asks of clients in one exchange.
 
@@ -47,8 +49,17 @@ class Ask:
     read: Callable[[Round, Reply], Terms]
 
 
+@dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
 class Method:
     """The contract of a strategy.
+
+    Args:
+        weights: The clients' weights: "samples" (n_k) or "uniform".
+        local_arrays: Names of arrays, or patterns such as "head.*", that stay on each client, which
+            needs ``mods=[compression_mod]``. The server's model keeps their initial values. In this
+            project's app the key "local-arrays" names them.
+        weighted_by_key, arrayrecord_key, configrecord_key: As in Flower's `FedAvg`.
+        train_metrics_aggr_fn, evaluate_metrics_aggr_fn: Likewise.
 
     Attributes:
         train_type: The type of training messages: "train", or "train.gradient" for a gradient.
@@ -59,11 +70,6 @@ class Method:
         paper_weights: The default of ``weights`` in this project's app.
         updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
             the model.
-        weights: The clients' weights: "samples" (n_k) or "uniform".
-        local_arrays: Names of arrays, or patterns such as "head.*", that stay on each client of
-            another app.
-        weighted_by_key, arrayrecord_key, configrecord_key: As in Flower's `FedAvg`.
-        train_metrics_aggr_fn, evaluate_metrics_aggr_fn: Likewise.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -73,13 +79,13 @@ class Method:
     paper_weights: ClassVar[Weights] = "samples"
     updates_evaluation: ClassVar[bool] = False
 
-    weights: Weights
-    local_arrays: tuple[str, ...]
-    weighted_by_key: str
-    arrayrecord_key: str
-    configrecord_key: str
-    train_metrics_aggr_fn: MetricsFunction | None
-    evaluate_metrics_aggr_fn: MetricsFunction | None
+    weights: Weights = "samples"
+    local_arrays: tuple[str, ...] = ()
+    weighted_by_key: str = NUM_EXAMPLES
+    arrayrecord_key: str = ARRAYS
+    configrecord_key: str = CONFIG
+    train_metrics_aggr_fn: MetricsFunction | None = None
+    evaluate_metrics_aggr_fn: MetricsFunction | None = None
 
     def __post_init__(self) -> None:
         """Initialise what is kept between rounds; called again before a second training."""

@@ -11,8 +11,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
     Strategy,
 )
 
@@ -22,7 +20,7 @@ from .flower_arrays import array_record, find_record, get_record, to_record
 from .flower_metrics import check_keys, keep_shared, wrapped
 from .messages import ARRAYS, METRICS, NUM_EXAMPLES
 from .model import Arrays, Model, Vector, change_norm
-from .privacy import accountant_of
+from .privacy import CLIPPED_BY_CLIENTS, CLIPPED_BY_THE_SERVER, PRIVATE, accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
 from .runner import Runner, StrategyError, next_buffers
@@ -36,15 +34,6 @@ logger = logging.getLogger("fedavg_app.strategies")
 MIN_CLIPPED_NORM, CLIPPABLE = 1e-18, 1e-15
 # A client's clipped update is rounded as it is added to the model.
 CLIPPING_TOLERANCE = 1.01
-CLIPPED_BY_THE_SERVER = (
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-)
-CLIPPED_BY_CLIENTS = (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-)
-PRIVATE = (*CLIPPED_BY_THE_SERVER, *CLIPPED_BY_CLIENTS)
 COVERED = (
     "epsilon covers the models, whose means weight all clients equally; the clients' metrics, such "
     "as their losses, and which of their replies were rejected are in the history without noise"

@@ -169,7 +169,7 @@ def write_contents(
     settings: ConfigRecord,
     keys: tuple[str, str],
     broadcasts: Iterable[Broadcast],
-    common: Mapping[str, Any],
+    has_end: bool,
     further: Iterable[Mapping[str, ArrayRecord | ConfigRecord]],
 ) -> Iterator[RecordDict]:
     """Yield the whole content of a message for each broadcast.
@@ -181,10 +181,15 @@ def write_contents(
         settings: The settings sent to all clients, as they are.
         keys: The names of the record of arrays and of that of settings.
         broadcasts: What is sent to the clients besides.
-        common: Entries of the strategies' own record for all clients.
+        has_end: Whether clients have an end that reads the strategies' own record.
         further: Further records for each client.
     """
     arrays, config = keys
+    common: dict[str, Any] = {}
+    if has_end and keys != (ARRAYS, CONFIG):
+        common = {ARRAYS_KEY: arrays, CONFIG_KEY: config}
+    if has_end and model.buffers:
+        common[BUFFER_NAMES] = list(model.buffers)
     buffers = array_record({name: model.record[name] for name in model.buffers})
     written: dict[Hashable, RecordDict] = {}
     vectors: dict[int, tuple[Vector, ArrayRecord]] = {}

@@ -20,7 +20,9 @@ from flwr.serverapp import (
 )
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
     Strategy,
 )
 
@@ -28,10 +30,17 @@ from ..registry import parameters_of
 
 # Arguments of ours, which become Flower's argument "accountant".
 DELTA, MAX_EPSILON, ACCOUNTANT = "target_delta", "max_epsilon", "accountant"
-ADAPTIVE = (
-    DifferentialPrivacyClientSideAdaptiveClipping,
+# Flower's wrappers, by where updates are clipped, and whether the norm adapts.
+CLIPPED_BY_THE_SERVER = (
     DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
 )
+CLIPPED_BY_CLIENTS = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+)
+PRIVATE = (*CLIPPED_BY_THE_SERVER, *CLIPPED_BY_CLIENTS)
+ADAPTIVE = (CLIPPED_BY_THE_SERVER[0], CLIPPED_BY_CLIENTS[0])
 
 
 class Accountant(RdpAccountant):

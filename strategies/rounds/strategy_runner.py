@@ -22,18 +22,7 @@ from .aggregation import BufferMean, WeightedMean
 from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
-from .messages import (
-    ARRAYS,
-    ARRAYS_KEY,
-    BUFFER_NAMES,
-    CONFIG,
-    CONFIG_KEY,
-    NOTE,
-    SERVER_ROUND,
-    Broadcast,
-    refuse_clipping,
-    write_contents,
-)
+from .messages import NOTE, SERVER_ROUND, Broadcast, refuse_clipping, write_contents
 from .model import Model, Vector
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm
@@ -162,18 +151,13 @@ class StrategyRunner(Runner):
     def messages(self, now: Round, ask: Ask) -> list[Message]:
         """Return one message for each of the nodes that are asked."""
         strategy, model = self.strategy, now.model
-        has_end = ask.message_type == strategy.train_type or strategy.updates_evaluation
-        keys, common = (strategy.arrayrecord_key, strategy.configrecord_key), dict[str, Any]()
-        if strategy.has_client_end and has_end:
-            if keys != (ARRAYS, CONFIG):
-                common = {ARRAYS_KEY: keys[0], CONFIG_KEY: keys[1]}
-            if model.buffers:
-                common[BUFFER_NAMES] = list(model.buffers)
-        sent = (ask.broadcast(now, node) if has_end else Broadcast() for node in ask.nodes)
+        is_told = ask.message_type == strategy.train_type or strategy.updates_evaluation
+        keys = strategy.arrayrecord_key, strategy.configrecord_key
+        sent = (ask.broadcast(now, node) if is_told else Broadcast() for node in ask.nodes)
         local = (self._local.records(node, keys[0]) for node in ask.nodes)
-        config = now.config
-        assert isinstance(config, ConfigRecord)
-        contents = write_contents(model, config, keys, sent, common, local)
+        has_end = is_told and strategy.has_client_end
+        assert isinstance(now.config, ConfigRecord)
+        contents = write_contents(model, now.config, keys, sent, has_end, local)
         return [
             Message(content, dst_node_id=node, message_type=ask.message_type)
             for node, content in zip(ask.nodes, contents, strict=True)

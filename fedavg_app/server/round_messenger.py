@@ -68,8 +68,7 @@ class RoundMessenger:
 
     def carry(
         self,
-        exchanges: Exchanges,
-        cohort: CohortGrid,
+        begin: Callable[[CohortGrid], Exchanges],
         server_round: int,
         purpose: str,
         take: Callable[[Exchange, Message], bool] = Exchange.take,
@@ -77,13 +76,13 @@ class RoundMessenger:
         """Carry the messages of a round; return its outcome, and what its messages cost.
 
         Args:
-            exchanges: The round's.
-            cohort: The clients that take part.
+            begin: Returns the round's exchanges with the clients that take part.
             server_round: The round's number.
             purpose: "train" or "evaluate".
             take: Gives an exchange a reply; returns whether it is usable.
         """
-        traffic = Traffic()
+        traffic, cohort = Traffic(), self.cohort(server_round, purpose)
+        exchanges = begin(cohort)
         exchange, outcome = advance(exchanges)
         while exchange is not None:
             awaited = self._send(exchange, cohort, server_round, purpose)

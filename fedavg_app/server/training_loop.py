@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from functools import partial
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -110,9 +111,8 @@ class TrainingLoop:
         self.nodes.wait_for_any(self.config.node_timeout)
         rate = self.plan.rate(server_round)
         config = ConfigRecord({**self.client_config, "learning-rate": rate})
-        cohort = self._messenger.cohort(server_round, "train")
-        exchanges = self.strategy.round(server_round, self.model, config, cohort)
-        outcome, traffic = self._messenger.carry(exchanges, cohort, server_round, "train")
+        begin = partial(self.strategy.round, server_round, self.model, config)
+        outcome, traffic = self._messenger.carry(begin, server_round, "train")
         self.model, self._train_errors = outcome.model or self.model, outcome.rejected
         refused = self.nodes.take_refusals()
 
@@ -153,11 +153,8 @@ class TrainingLoop:
         if not due or self.config.fraction_evaluate == 0:
             return ClientScores(), {}
         tests = ClientTests(self.metrics)
-        cohort = self._messenger.cohort(server_round, "evaluate")
-        exchanges = self.strategy.evaluation(server_round, self.model, config, cohort)
-        outcome, traffic = self._messenger.carry(
-            exchanges, cohort, server_round, "evaluate", tests.take
-        )
+        begin = partial(self.strategy.evaluation, server_round, self.model, config)
+        outcome, traffic = self._messenger.carry(begin, server_round, "evaluate", tests.take)
         scores = tests.scores(outcome, _scalars(outcome.metrics))
         return scores, traffic.unanswered | reasons(outcome)
 

@@ -156,13 +156,12 @@ def exchanges(messages, outcome):
     return RoundOutcome()
 
 
-def run(sender, grid, nodes, server_round, asked=None):
-    """Run a round; return the nodes whose replies are used, and why others' are not."""
-    messages, used = training_messages(nodes if asked is None else asked), []
-    cohort = CohortGrid(grid, nodes)
-    _, traffic = sender.carry(exchanges(messages, used), cohort, server_round, "train")
+def run(sender, nodes, server_round):
+    """Run a round that asks these nodes; return those whose replies are used, and other reasons."""
+    messages, used = training_messages(nodes), []
+    _, traffic = sender.carry(lambda _: exchanges(messages, used), server_round, "train")
     assert {message.metadata.group_id for message in messages} <= {str(server_round)}
-    return used, traffic.unanswered
+    return sorted(used), traffic.unanswered
 
 
 @pytest.mark.parametrize(
@@ -178,39 +177,39 @@ def test_over_selection_is_not_rounded_up_by_an_error_of_floats(fraction, share,
 def test_late_reply_is_fetched_and_dropped_in_a_later_round(clock):
     grid = AnsweringGrid(clock, [0.0, 5.0, 0.0])
     sender = messenger(grid, round_timeout=1.0)
-    assert run(sender, grid, NODES, 1) == ([10, 12], {11: "no reply in time"})
+    assert run(sender, NODES, 1) == ([10, 12], {11: "no reply in time"})
     assert len(grid.pending) == 1
     clock.now = 10.0
-    assert run(sender, grid, NODES, 2, asked=[10]) == ([10], {})
+    assert run(sender, [10], 2) == ([10], {})
     assert not grid.pending
 
 
 def test_late_reply_counts_in_a_later_round_and_its_node_is_not_asked_meanwhile(clock):
     grid, in_flight = AnsweringGrid(clock, [0.0, 5.0, 0.0]), {}
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
-    assert run(sender, grid, NODES, 1) == ([10, 12], {})  # two replies are enough
+    assert run(sender, NODES, 1) == ([10, 12], {})  # two replies are enough
     assert [sent.node for sent in in_flight.values()] == [11]
     for server_round in range(2, 5):
         assert 11 not in sender.cohort(server_round, "train").get_node_ids()
     clock.now, grid.delays = 10.0, [9.0] * 3
-    assert run(sender, grid, [10], 2) == ([10, 11], {})
+    assert run(sender, [10], 2) == ([10, 11], {})
     assert not in_flight
 
 
 def test_message_in_flight_that_has_expired_is_given_up(clock, monkeypatch):
     grid, in_flight = AnsweringGrid(clock, [0.0, None, 0.0]), {}
     sender = messenger(grid, 3, in_flight, round_timeout=60.0, fraction_train=0.5)
-    run(sender, grid, NODES, 1)
+    run(sender, NODES, 1)
     (waiting,) = in_flight.values()
     monkeypatch.setattr(round_messenger.time, "time", lambda: waiting.expiry + 1)
-    assert run(sender, grid, [10], 2) == ([10], {11: "no reply in time"})
+    assert run(sender, [10], 2) == ([10], {11: "no reply in time"})
     assert not in_flight
 
 
 def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monkeypatch):
     grid = AnsweringGrid(clock, [0.0, None, 0.0])
     sender = messenger(grid, round_timeout=1.0)
-    run(sender, grid, NODES, 1)
+    run(sender, NODES, 1)
     (unanswered,) = sender._late
     asked = []
     monkeypatch.setattr(grid, "pull_messages", lambda ids: asked.append(list(ids)) or [])
@@ -218,7 +217,7 @@ def test_reply_to_a_message_that_has_expired_is_asked_for_once_more(clock, monke
     for now, expected in ((expiry - 0.1, [query]), (expiry + 0.1, [query]), (expiry + 0.2, [])):
         asked.clear()
         monkeypatch.setattr(round_messenger.time, "time", lambda now=now: now)
-        run(sender, grid, NODES, 1, asked=[])
+        run(sender, [], 1)
         assert asked == expected
 
 
@@ -233,7 +232,7 @@ def test_round_of_two_exchanges_counts_the_bytes_of_both(clock):
         return RoundOutcome()
 
     sender = messenger(grid)
-    _, traffic = sender.carry(two_exchanges(), CohortGrid(grid, NODES), 1, "train")
+    _, traffic = sender.carry(lambda _: two_exchanges(), 1, "train")
     assert used == [12]
     assert traffic.num_sent == 1
     assert traffic.bytes_up == sum(1 + 128 + 4 * node for node in (*NODES, 12))

@@ -3,10 +3,10 @@
 - **By its node's config**, from whoever starts the node: which client it is, where its own data
   are, and its threads.
 - **By the run config**, which Flower gives each node before the first message: what a process makes
-  once and keeps for all messages, or needs to read them. These are the task, the split of its data,
-  device, strategy and mods, and the arrays that stay on the client.
+  once and keeps for all messages, or needs before it can read one. These are the task, the split of
+  its data, the device, the strategy and mods, and the arrays that stay on the client.
 - **By message** (`client_settings`): the local work, since a strategy may change it from round to
-  round and servers other than ours say it, too; and what only the server knows (`ServerFacts`).
+  round, and servers other than ours send it, too; and what only the server knows (`ServerFacts`).
 """
 
 from collections.abc import Mapping
@@ -20,22 +20,21 @@ from fedavg_app.config import RunConfig, kebab, parse_config
 from tasks.data.dataset import DataOptions
 from tasks.training.training_settings import LocalWork
 
-# The keys of a node's config, ``flower-supernode --node-config "partition-id=0 ..."``: the number
-# of the client that the node is, from 0;
+# Keys of a node's config, ``flower-supernode --node-config "partition-id=0 ..."``.
+# Which client the node is, from 0.
 PARTITION_ID = "partition-id"
-# how many clients there are, in simulations, which nothing here reads;
+# How many clients there are. Simulations set it, as Flower's do; nothing here reads it.
 NUM_PARTITIONS = "num-partitions"
-# the directory of the node's own data, used instead of its part of a shared data set, the second as
-# in Flower's own apps;
+# The directory of the node's own data, used instead of its part of a shared data set. Flower's own
+# apps call it "data-path".
 DATA_DIRS = ("data-dir", "data-path")
 # CPU threads that training may use.
 THREADS = "threads"
 
-# In a node's answer to the server's query: the fingerprint of its own data, and how many examples
-# they have for training; neither where there are none.
+# Entries of a node's answer to the server's query.
+# The fingerprint of its own data and the number of their training examples, if it has own data.
 OWN_DATA, OWN_EXAMPLES = "own-data", "own-examples"
-# In its answer to a query that has the run's settings: digests of the shared data set and of its
-# partition, as its process has them.
+# Digests of the shared data set and of its partition, if the query has the run's settings.
 DATA_DIGEST, PARTITION_DIGEST = "data", "partition"
 
 

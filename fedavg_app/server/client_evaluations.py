@@ -106,7 +106,8 @@ class ClientTests:
                 value = value_or_nan(name, metric, own, of_client=True)
             if own and value is not None and is_usable(name, value):
                 values[report.node_id] = value
-        if self._records or not isinstance(metric, Ratio):  # a mean of theirs is another number
+        # The mean of the clients' values is not the metric over all of their examples.
+        if self._records or not isinstance(metric, Ratio):
             found.metrics.pop(name, None)
             together = value_or_nan(
                 name, metric, [state for own in usable.values() for state in own]

@@ -141,8 +141,7 @@ def make_plan(
     if "optimizer" in begun and resolved is not None:
         begun["optimizer_args"] = Arguments(str(resolved["optimizer_args"]))
     config = config.model_copy(update=begun)
-    run = config if isinstance(config, RunConfig) else RunConfig(num_clients=1)
-    seconds = run.seconds_per_example
+    seconds = config.seconds_per_example if isinstance(config, RunConfig) else "auto"
     work = resolve_work(config, task)
     objective, target = _objective_and_target(config, task, data)
     return TrainingPlan(
@@ -156,7 +155,7 @@ def make_plan(
         seconds_per_example=task.seconds_per_example if seconds == "auto" else seconds,
         on_clients=bool(config.local_patterns),
         budget=config.limit,
-        num_clients=run.num_clients,
+        num_clients=config.num_clients if isinstance(config, RunConfig) else 1,
     )
 
 

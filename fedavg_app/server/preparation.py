@@ -104,7 +104,7 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
     rows = partition(data, "train", config)
     plan = make_plan(config, task, data, state.resolved if state else None)
     if state is not None:
-        _check_resumed(config, state, plan, data, model)
+        _check_resumed(config, state, plan, model)
         strategy = state.strategy
     clock = _clock(config, rows, plan, strategy)
     digests = DataDigests.of(data, rows)
@@ -112,12 +112,12 @@ def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> 
 
 
 def _check_resumed(
-    config: RunConfig, state: RunState, plan: TrainingPlan, data: "Dataset", model: GlobalModel
+    config: RunConfig, state: RunState, plan: TrainingPlan, model: GlobalModel
 ) -> None:
     """Check that a run can go on from a checkpoint.
 
     Raises:
-        ConfigError: It has had its rounds or its budget, or its data or model have changed.
+        ConfigError: It has had its rounds or its budget, or the arrays that do not travel differ.
     """
     if plan.num_rounds < (done := state.history[-1].round):
         fix = f"the run has completed {done} rounds; give more"
@@ -125,9 +125,6 @@ def _check_resumed(
     if plan.budget is not None and not plan.affords(state.history):
         fix = f"the run has spent {plan.spent(state.history):.6g} {plan.budget.kind} already"
         raise ConfigError("budget", config.budget, f"{fix}; give more")
-    if state.data != data.fingerprint:
-        fix = "the run to resume was trained on other data; give the directory of those data"
-        raise ConfigError("data-dir", config.data_dir, fix)
     if any(state.model[name] != array for name, array in model.fixed.items()):
         fix = "its fixed arrays, such as pretrained weights, are not those of the run to resume"
         raise ConfigError("task", config.task, fix)
@@ -196,7 +193,7 @@ def load_data(config: TrainingConfig, task: "Task", state: RunState | None = Non
     """Return the task's data set, from where the config says or the run to resume had it.
 
     Raises:
-        ConfigError: The task's ``dataset`` returned something else.
+        ConfigError: The task's ``dataset`` returned something else, or not the data of that run.
         DataError: The data set is not available.
     """
     from tasks.data.dataset import Dataset
@@ -208,6 +205,9 @@ def load_data(config: TrainingConfig, task: "Task", state: RunState | None = Non
     if not isinstance(data, Dataset):
         fix = f"dataset: returned a {type(data).__name__}, not a tasks.data.dataset.Dataset"
         raise ConfigError("task", config.task, fix)
+    if state is not None and state.data != data.fingerprint:
+        fix = "the run to resume was trained on other data; give the directory of those data"
+        raise ConfigError("data-dir", config.data_dir, fix)
     return data
 
 

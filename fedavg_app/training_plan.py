@@ -83,7 +83,7 @@ class TrainingPlan:
 
     def affords(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether these rounds are within the budget."""
-        return self.budget is None or self.spent(history) <= self.budget.amount
+        return self.budget is None or affords(self.budget, history, self.num_clients)
 
     def is_near_its_end(self, history: Sequence[RoundMetrics]) -> bool:
         """Return whether a training with a budget may not afford a round that is a bit dearer."""
@@ -115,6 +115,11 @@ def spent(budget: Budget, history: Sequence[RoundMetrics], num_clients: int) -> 
         return virtual_times(history)[-1] / SECONDS[budget.unit]
     total = sum(history[-1].total[name] for name in COUNTED[budget.direction])
     return total / BYTES[budget.unit] / (num_clients if budget.each else 1)
+
+
+def affords(budget: Budget, history: Sequence[RoundMetrics], num_clients: int) -> bool:
+    """Return whether these rounds are within a budget; as for `spent`."""
+    return spent(budget, history, num_clients) <= budget.amount
 
 
 def make_plan(

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from fedavg_app.budget import Budget
 from fedavg_app.results.history import RoundMetrics, objective_curve
-from fedavg_app.training_plan import spent
+from fedavg_app.training_plan import affords
 from tasks.objective import Objective
 
 ETA = 3
@@ -69,7 +69,7 @@ class Limits:
         within = [
             record for number, record in enumerate(history)
             if 0 < record.round <= self.rounds
-            and spent(self.budget, history[: number + 1], self.num_clients) <= self.budget.amount
+            and affords(self.budget, history[: number + 1], self.num_clients)
         ]  # fmt: skip
         best = objective.best_point(objective_curve(within, objective, on_clients=on_clients))
         initial = history[0].score(objective, on_clients=on_clients)

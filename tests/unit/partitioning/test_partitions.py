@@ -151,8 +151,6 @@ def test_partition_by_what_is_no_label_is_refused(by, error):
     config = RunConfig(partition="shards", partition_args=f"by = '{by}'", num_clients=2)
     with pytest.raises(ConfigError, match=re.escape(error)):
         partition(regression(np.linspace(1, -1, 10)), "train", config)
-    random = RunConfig(partition="iid", num_clients=2)
-    assert len(partition(regression(np.linspace(1, -1, 10)), "train", random)) == 2
 
 
 # From earlier versions, which kept an array for each client.

@@ -20,14 +20,11 @@ from torch import Tensor, nn
 import tasks
 from fedavg_app.config import parse_config
 from tasks.base import Task
-from tasks.training.examples import Examples
-from tasks.training.local_training import Config, TaskClient
+from tasks.model_arrays import read_arrays, state_of
+from tasks.training.local_training import TaskClient
+from tasks.training.training_settings import TrainingSettings
 from tests.support.made_up_examples import noise
 
-WORK: Config = {
-    "local-epochs": 2, "batch-size": 10, "momentum": 0.5, "proximal-mu": 0.1, "seed": 1,
-    "server-round": 1,
-}  # fmt: skip
 EXAMPLES = 23  # the last batch is smaller
 # How far weights may be apart, as a share of what training changed most. Single gradients differ by
 # 1e-6; over some steps that decides which of two almost equal pixels is the largest of a pool.
@@ -42,11 +39,16 @@ def trained(task: Task, device: torch.device) -> list[Tensor]:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # it draws other numbers on a GPU
-    start = [array.numpy().copy() for array in task.initial_model(1).state_dict().values()]
-    examples = Examples.stored(task, noise(task, EXAMPLES), device)
-    work = {**WORK, "learning-rate": task.learning_rate / 5}  # noise diverges at the full rate
-    arrays, _, _ = TaskClient(task, lambda: model, examples).fit(start, work)
-    return [torch.from_numpy(a - b) for a, b in zip(arrays, start, strict=True)]
+    initial = task.initial_model(1)
+    start = read_arrays(initial, tuple(state_of(initial)))
+    examples = task.examples(noise(task, EXAMPLES), device)
+    rate = task.learning_rate / 5  # noise diverges at the full rate
+    settings = TrainingSettings(
+        learning_rate=rate, local_epochs=2, batch_size=10, momentum=0.5, proximal_mu=0.1, seed=1,
+        server_round=1,
+    )  # fmt: skip
+    found = TaskClient(task, lambda: model, examples).train(start, settings)
+    return [torch.from_numpy(found.arrays[name] - array) for name, array in start.items()]
 
 
 def compare(device: torch.device) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -19,13 +18,13 @@ from torch import Tensor, nn
 import tasks
 from tasks.base import Task
 from tasks.data.dataset import DataOptions
-from tasks.model_arrays import ModelArrays, read_arrays
-from tasks.training.evaluation import combine, evaluate, load_arrays
+from tasks.model_arrays import Arrays, ModelArrays, load_arrays, read_arrays
+from tasks.training.evaluation import combine, evaluate
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
+from tasks.training.training_settings import TrainingSettings
 
 CPU = torch.device("cpu")
-Arrays = dict[str, NDArray[Any]]
 
 
 def layers(model: nn.Module) -> dict[str, Any]:
@@ -52,22 +51,23 @@ def trained(
 ) -> list[tuple[Arrays, int]]:
     """Return the adapters of each client after its steps, and its number of examples."""
     data = task.dataset(DataOptions())
-    stored = Examples.stored(task, data.train, CPU, training=True)
+    stored = task.examples(data.train, CPU, training=True)
     owners = np.asarray(data.train.owners)
     chosen = np.random.default_rng(arguments.seed).permutation(owners.max() + 1)
-    config = {
-        "learning-rate": task.learning_rate, "optimizer": task.optimizer, "server-round": 1,
-        "local-steps": arguments.local_steps, "batch-size": arguments.batch_size,
-        "seed": arguments.seed,
-    }  # fmt: skip
+    settings = TrainingSettings(
+        learning_rate=task.learning_rate,
+        optimizer=task.optimizer,
+        local_steps=arguments.local_steps,
+        batch_size=arguments.batch_size,
+        seed=arguments.seed,
+        server_round=1,
+    )
     found = []
     for owner in map(int, chosen[: arguments.clients]):
         rows = torch.from_numpy(np.flatnonzero(owners == owner))
         own = Examples(stored.inputs, stored.targets, stored.prepare, rows)
-        arrays, number, _ = TaskClient(task, lambda: model, own, partition=owner).fit(
-            [*start.values()], {**config}
-        )
-        found.append((dict(zip(start, arrays, strict=True)), number))
+        client = TaskClient(task, lambda: model, own, partition=owner)
+        found.append(client.train(start, settings)[:2])
     return found
 
 
@@ -93,7 +93,7 @@ def main() -> None:
     own = [(products(model, arrays), number / total) for arrays, number in clients]
     exact = {name: sum(product[name] * share for product, share in own) for name in own[0][0]}
     before, apart = products(model, start), products(model, mean)
-    test = Examples.stored(task, task.dataset(DataOptions()).test, CPU)
+    test = task.examples(task.dataset(DataOptions()).test, CPU)
 
     def perplexity(arrays: Arrays, added: dict[str, Tensor] | None = None) -> float:
         """Return that of these adapters, or of what is added to the base in their place."""

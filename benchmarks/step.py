@@ -20,7 +20,6 @@ from rich.table import Table
 import tasks
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays
-from tasks.training.examples import Examples
 from tasks.training.optimizer_steps import take_steps
 from tasks.training.training_settings import TrainingSettings
 from tests.support.made_up_examples import noise
@@ -46,7 +45,7 @@ def milliseconds(step: Callable[[], object]) -> float:
 def measure(name: str, repeats: int) -> list[str]:
     """Return a table's row for a task."""
     task, size = tasks.load(name), BATCH_SIZES.get(name, 10)
-    batch = Examples.stored(task, noise(task, size), CPU).slice(0, size)
+    batch = task.examples(noise(task, size), CPU).slice(0, size)
     ways = [task, replace(task, in_parts=False, channels_last=False)]
 
     def steps_of(way: Task) -> Callable[[], object]:

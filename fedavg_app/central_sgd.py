@@ -59,7 +59,7 @@ def train_centrally(
     evaluate = CentralEvaluation(task, data, config)
     device = config.torch_device
     model = task.network(config.seed, device)
-    examples = Examples.stored(task, data.train, device, training=True)
+    examples = task.examples(data.train, device, training=True)
     arrays = ModelArrays.of(model)
     batches = _batches(examples, config, no_single=normalises_batches(model))
     # As in a federated run the rate decays after every round, which is a step here.

@@ -168,7 +168,7 @@ def _objective(config: TrainingConfig, task: "Task") -> Objective:
     """Return the objective that the config names, or the task's."""
     if config.objective == "auto":
         return task.default_objective()
-    from tasks.checking.finding import TaskError
+    from tasks.checking import TaskError
 
     try:
         return replace(task, objective=config.objective).default_objective()

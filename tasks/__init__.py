@@ -12,8 +12,8 @@ if TYPE_CHECKING:  # torch takes two seconds to import
 BUILT_IN = {
     "cifar10-cnn": "tasks.cifar:CIFAR10_CNN",
     "cifar10-vgg11": "tasks.cifar:CIFAR10_VGG",
-    "fashion-cnn": "tasks.fashion:FASHION_CNN",
-    "fashion-lstm": "tasks.fashion:FASHION_LSTM",
+    "fashion-cnn": "tasks.mnist:FASHION_CNN",
+    "fashion-lstm": "tasks.mnist:FASHION_LSTM",
     "mnist-2nn": "tasks.mnist:MNIST_2NN",
     "mnist-cnn": "tasks.mnist:MNIST_CNN",
     "mnist-logistic": "tasks.mnist:MNIST_LOGISTIC",

@@ -7,18 +7,23 @@ A task names a model, a data set, a loss and default settings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.checking.finding import TaskError
-from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset
+from tasks.checking import TaskError
+from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset, Split
 from tasks.metrics import Metric, accuracy, make_metric, make_metrics
 from tasks.model_arrays import aliases_of, tie
 from tasks.objective import ACCURACY, LOSS, Objective
+from tasks.training.examples import Examples
+from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded
+from tasks.training.training_settings import TrainingSettings
+
+OwnLoop = Callable[[nn.Module, Examples, TrainingSettings, Memory], Mapping[str, float]]
 
 
 def is_cross_entropy(loss: object) -> bool:
@@ -49,14 +54,6 @@ def on_device(model: nn.Module, device: torch.device, *, channels_last: bool = F
         model = model.to(memory_format=torch.channels_last)
     tie(model, aliases)  # moving copies buffers
     return model
-
-
-if TYPE_CHECKING:
-    from tasks.training.examples import Examples
-    from tasks.training.optimizers import Memory
-    from tasks.training.training_settings import TrainingSettings
-
-    OwnLoop = Callable[[nn.Module, Examples, TrainingSettings, Memory], Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +121,7 @@ class Task:
     prepare: Callable[[Any], Any]
     learning_rate: float
     augment: Callable[[Any], Any] | None = None
-    train: "OwnLoop | None" = None
+    train: OwnLoop | None = None
     target: float | None = None
     embedded_target: float | None = None
     loss: Callable[[Any, Any], Tensor] = functional.cross_entropy
@@ -159,6 +156,11 @@ class Task:
         """Return the outputs as metrics get them."""
         return outputs if self.predict is None else self.predict(outputs)
 
+    def examples(self, split: Split, device: torch.device, *, training: bool = False) -> Examples:
+        """Return a split of the data on the device, prepared when it is needed."""
+        prepare = self.augment if training and self.augment else self.prepare
+        return Examples.stored(split, device, prepare, channels_last=self.channels_last)
+
     def default_objective(self) -> Objective:
         """Return the objective, with its direction.
 
@@ -166,21 +168,20 @@ class Task:
             TaskError: There is no such metric, or its direction is not known.
         """
         text = self.objective or next(iter(self.metrics), LOSS)
-        try:
-            found = Objective.parse(text) if " " in text else None
-        except ValueError as error:
-            raise TaskError("objective", f"is {text!r}: {error}") from error
-        name = found.name if found else text
+        direction, _, name = text.rpartition(" ")
         if name not in (known := [*self.metrics, LOSS]):
             fix = f"which is no metric; there are: {', '.join(known)}"
             raise TaskError("objective", f"is {name!r}, {fix}")
-        if found:
-            return found
-        direction = False if name == LOSS else self.test_metrics()[name].higher_is_better
-        if direction is None:
+        if direction:
+            try:
+                return Objective.parse(text)
+            except ValueError as error:
+                raise TaskError("objective", f"is {text!r}: {error}") from error
+        higher = False if name == LOSS else self.test_metrics()[name].higher_is_better
+        if higher is None:
             fix = f"give the task's objective, 'min {name}' or 'max {name}'"
             raise TaskError("objective", f"{name} does not say whether more of it is better: {fix}")
-        return Objective(name, direction)
+        return Objective(name, higher)
 
     def initial_model(self, seed: int) -> nn.Module:
         """Return the model initialised by ``seed``; the global random states are not changed.

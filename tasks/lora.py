@@ -22,7 +22,7 @@ from torch import nn
 
 import tasks
 from tasks.base import Task
-from tasks.checking.finding import TaskError
+from tasks.checking import TaskError
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.language import Perplexity, next_token_loss, prepare
 

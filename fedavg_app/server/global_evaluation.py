@@ -14,11 +14,11 @@ from torch import nn
 from fedavg_app.config import TrainingConfig
 from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
-from tasks.data.dataset import DataError, Dataset
-from tasks.structure import map_leaves
+from tasks.data.dataset import DataError, Dataset, map_leaves
+from tasks.model_arrays import load_arrays
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.evaluation import BatchResult, Evaluator, Scores, combine, load_arrays
-from tasks.training.examples import Examples, bytes_of
+from tasks.training.evaluation import BatchResult, Evaluator, Scores, combine
+from tasks.training.examples import bytes_of
 
 # Evaluates a global model: its arrays -> its scores on the test set.
 Evaluate = Callable[[ArrayRecord], Scores]
@@ -37,7 +37,7 @@ class CentralEvaluation:
         self._task, self._data, self._config = task, data, config
         # The arrays that do not travel are those of the run's initial model.
         self._network = task.networks(config.seed, device)
-        self._examples = Examples.stored(task, data.test, device)
+        self._examples = task.examples(data.test, device)
         self._prepared: dict[Batch, tuple[Any, Any]] = {}
         self._room = PREPARED_BYTES
 
@@ -80,7 +80,7 @@ def evaluation_batches(task: Task, data: Dataset, config: TrainingConfig) -> lis
     """
     if len(data.test) == 0:
         raise DataError(f"{data.description} has no test examples, which every evaluation needs")
-    first, _ = Examples.stored(task, data.test, torch.device("cpu")).slice(0, 1)
+    first, _ = task.examples(data.test, torch.device("cpu")).slice(0, 1)
     device = config.torch_device
     size = efficient_batch_size(task, None, map_leaves(lambda array: array.to(device), first))
     return [(start, start + size) for start in range(0, len(data.test), size)]

@@ -217,8 +217,8 @@ def check_task(config: TrainingConfig, task: "Task", data: "Dataset") -> None:
     Raises:
         ConfigError: The task cannot be trained.
     """
+    from tasks.checking import TaskError
     from tasks.checking.all_checks import before_training
-    from tasks.checking.finding import TaskError
 
     try:
         for finding in before_training(task, data, config.seed):

@@ -1,26 +1,24 @@
 """All checks of a task, in their order."""
 
-from collections.abc import Iterator
-
-from torch import nn
+from collections.abc import Callable, Iterator
 
 from tasks.base import Task
-from tasks.checking.arrays import check_arrays
-from tasks.checking.batch_independence import check_tests
-from tasks.checking.client_independence import check_clients
-from tasks.checking.draws import check_draws
-from tasks.checking.examples import check_examples, check_settings
-from tasks.checking.finding import Finding, TaskError
-from tasks.checking.network import check_network
-from tasks.checking.repeatability import check_loads
+from tasks.checking import Finding, TaskError
+from tasks.checking.data import check_examples, check_loads, check_settings
+from tasks.checking.loss import check_loss
+from tasks.checking.metrics import check_metrics
+from tasks.checking.network import STEPS, check_arrays, check_clients, check_tests
 from tasks.checking.shortcuts import check_in_parts, check_shortcuts
+from tasks.checking.trial import Trial
 from tasks.data.dataset import Dataset
-from tasks.training.optimizers import check_optimizer
 
+Check = Callable[[Trial], Iterator[Finding]]
+# Those that are quick enough for every training.
+QUICK: tuple[Check, ...] = (check_settings, check_examples, check_loss, check_metrics)
+# Others show little after an error of `QUICK`, but these do after one of each other.
+SLOW: tuple[Check, ...] = (check_tests, check_loads, check_clients, check_shortcuts)
 # Before a training, clients are not tried with larger models: their steps take long.
 MAX_ENTRIES = 2 * 10**7
-# Some networks change what they do once they have seen a number of batches.
-STEPS, MANY_STEPS = 3, 25
 
 
 def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -29,12 +27,12 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     Raises:
         TaskError: The task cannot be trained.
     """
-    model = task.initial_model(seed)
-    entries = sum(weight.numel() for weight in model.parameters())
-    yield from _quick_checks(task, data, model)
-    if entries < MAX_ENTRIES:
-        check_in_parts(task, data, seed)
-        yield from check_clients(task, data, seed, STEPS)
+    trial = Trial(task, data, seed)
+    for check in QUICK:
+        yield from check(trial)
+    if sum(weight.numel() for weight in trial.network().parameters()) < MAX_ENTRIES:
+        check_in_parts(trial)
+        yield from check_clients(trial, STEPS)
 
 
 def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
@@ -45,37 +43,11 @@ def all_checks(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
         data: Its data.
         seed: Of the initial model.
     """
-    try:
-        model = task.initial_model(seed)
-        yield from check_arrays(model)
-        _check_optimizer(task, model)
-        yield from _quick_checks(task, data, model)
-        if not len(data.test):
-            raise TaskError("dataset", "there are no test examples, which every evaluation needs")
-    except TaskError as error:
-        yield error.finding
-        return
-    for found in (
-        check_tests(task, data, task.initial_model(seed)),
-        check_loads(task, data, seed),
-        check_clients(task, data, seed, MANY_STEPS),
-        check_shortcuts(task, data, seed),
-    ):
+    trial = Trial(task, data, seed)
+    for check in (check_arrays, *QUICK, *SLOW):
         try:
-            yield from found
+            yield from check(trial)
         except TaskError as error:
             yield error.finding
-
-
-def _quick_checks(task: Task, data: Dataset, model: nn.Module) -> Iterator[Finding]:
-    check_settings(task)
-    yield from check_examples(task, data)
-    check_draws(task, data)
-    yield from check_network(task, data, model)
-
-
-def _check_optimizer(task: Task, model: nn.Module) -> None:
-    try:
-        check_optimizer(task.optimizer, task.optimizer_args, model)
-    except Exception as error:
-        raise TaskError("optimizer", f"{task.optimizer}: {error}") from error
+            if check not in SLOW:
+                return

@@ -1,15 +1,13 @@
 """Data sets as the rest of the project sees them."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tasks.structure import first_leaf, leaves, map_leaves
 
 NO_PREDICTION = -100  # what torch's cross-entropy ignores
 SAMPLED, DIGEST_DIGITS = 1000, 16
@@ -19,6 +17,29 @@ Stored = NDArray[Any] | Mapping[str, NDArray[Any]]
 
 class DataError(ValueError):
     """A data set is not available; the message says what is wrong and what to do, in one line."""
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return the value with the function's result in the place of every array; None stays None."""
+    if isinstance(value, Mapping):
+        return {key: map_leaves(function, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_leaves(function, part) for part in value)
+    return None if value is None else function(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the arrays of a value."""
+    if isinstance(value, Mapping | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(part)
+    elif value is not None:
+        yield value
+
+
+def first_leaf(value: Any) -> Any:
+    """Return the first array of a value; StopIteration if it has none."""
+    return next(leaves(value))
 
 
 @dataclass(frozen=True)

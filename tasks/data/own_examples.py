@@ -3,8 +3,7 @@
 Archives are ``train.npz`` and, where the device can test a model, ``test.npz``, each with the
 arrays "inputs" and "targets" as the task stores them. A folder of ``flwr-datasets create``,
 ``partition_0`` for example, holds rows of a data set of the Hugging Face hub, as the library
-`datasets` saves them. They are all for training, except in a data set with owners: there a part is
-for testing, as in the hub's.
+`datasets` saves them. They are all for training.
 """
 
 from collections.abc import Callable
@@ -53,10 +52,8 @@ def read(
 
         assert read_hub is not None, "the hub does not have this data set"
         rows = datasets.load_from_disk(str(folder))
-        train, test = read_hub({"train": rows, "test": rows.select(range(1))})
-        tested = train.owners is not None and len(test) > 0
-        train = schema.check(train)
-        return train, schema.check(test) if tested else _none_of(train)
+        train, _ = read_hub({"train": rows, "test": rows.select(range(1))})
+        return schema.check(train), _none_of(train)
 
 
 def _read_archive(path: Path, schema: Schema) -> Split:

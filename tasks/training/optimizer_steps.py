@@ -11,10 +11,15 @@ from torch.nn import functional
 
 from tasks.base import Task
 from tasks.model_arrays import ModelArrays, state_of
-from tasks.training.backward import backward, count_predictions, model_call
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.dense_step import DenseStep, split_model
-from tasks.training.examples import call_model, number_of, parts_of
+from tasks.training.examples import (
+    call_in_bf16,
+    call_model,
+    count_predictions,
+    number_of,
+    parts_of,
+)
 from tasks.training.optimizers import Memory, OptimizerUpdate, finite_arrays
 from tasks.training.sgd_update import SGDUpdate
 from tasks.training.training_settings import TrainingSettings
@@ -33,6 +38,7 @@ def take_steps(
     settings: TrainingSettings,
     memory: Memory | None = None,
     offset: Mapping[str, NDArray[np.generic]] | None = None,
+    part_size: int = 0,
 ) -> float:
     """Take one step of the optimiser per batch, from the model's current weights.
 
@@ -43,8 +49,10 @@ def take_steps(
         batches: Prepared inputs and their targets, at least one pair.
         learning_rates: The learning rate of every step, at least as many.
         settings: The optimiser and its arguments, momentum, weight decay, mu, clipping, precision.
-        memory: As in `TaskClient.fit`.
-        offset: As in `TaskClient.fit`.
+        memory: As in `TaskClient.train`.
+        offset: As in `TaskClient.train`.
+        part_size: How many examples a part of a batch has where the task allows parts; 0 for what
+            is efficient.
 
     Returns:
         The mean of the batches' losses.
@@ -57,12 +65,11 @@ def take_steps(
     buffers: dict[str, Tensor] = {}
     if not task.in_parts or not settings.is_sgd:
         update: OptimizerUpdate | SGDUpdate = OptimizerUpdate(weights, settings, offsets, memory)
-        step = _step(task, model, update, settings)
     else:
         if settings.momentum > 0:
             buffers = {name: _like(w, (memory or {}).get(name)) for name, w in named.items()}
         update = SGDUpdate(weights, settings, list(buffers.values()), offsets)
-        step = _dense_step(task, model, update, settings)
+    step = _step(task, model, update, settings, part_size)
     total = torch.zeros((), device=weights[0].device)
     steps = 0
     for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
@@ -70,8 +77,9 @@ def take_steps(
         steps += 1
     if memory is not None:
         memory.clear()
-        kept = isinstance(update, OptimizerUpdate)
-        memory.update(update.kept() if kept else finite_arrays(buffers))  # type: ignore[union-attr]
+        memory.update(
+            update.kept() if isinstance(update, OptimizerUpdate) else finite_arrays(buffers)
+        )
     return total.item() / steps
 
 
@@ -81,43 +89,67 @@ def trained_weights(model: nn.Module, arrays: ModelArrays) -> dict[str, Tensor]:
     return {name: state[name] for name in arrays.trained}
 
 
+def backward(
+    task: Task,
+    model: nn.Module,
+    parts: Iterable[tuple[Any, Any]],
+    settings: TrainingSettings,
+    whole: Tensor | int | None = None,
+) -> Tensor:
+    """Add the gradient of a batch's mean loss to each weight's ``grad``; return that loss.
+
+    Args:
+        task: Has the mean loss of (outputs, targets) of a part.
+        model: The network, in training mode.
+        parts: Prepared inputs and their targets, at least one pair; one is the whole batch.
+        settings: The precision.
+        whole: The number of predictions in all parts, by which each is weighted; None for one part.
+    """
+    call = call_in_bf16 if settings.precision == "bf16" else call_model
+    total: Tensor | None = None
+    for inputs, targets in parts:
+        part = task.loss(call(model, inputs), targets)
+        if whole is not None:
+            part = part * (count_predictions(number_of(inputs), targets) / whole)
+        part.backward()  # type: ignore[no-untyped-call]
+        total = part.detach() if total is None else total + part.detach()
+    assert total is not None
+    return total
+
+
 def _step(
-    task: Task, model: nn.Module, update: OptimizerUpdate | SGDUpdate, settings: TrainingSettings
+    task: Task,
+    model: nn.Module,
+    update: OptimizerUpdate | SGDUpdate,
+    settings: TrainingSettings,
+    limit: int,
 ) -> Step:
-    """Return what takes a step by autograd: of the whole batch, or in parts if the task says so."""
-    call, limit = model_call(settings), 0
+    """Return what takes a step: of the whole batch, by autograd and the optimiser.
+
+    If the task says ``in_parts``, large batches are cut, and others are trained by `DenseStep`
+    where it can train the network. ``limit`` is as ``part_size`` of `take_steps`.
+    """
+    dense = None
+    if isinstance(update, SGDUpdate) and task.loss is functional.cross_entropy:
+        is_plain = settings.precision != "bf16" and not settings.gradient_clip
+        split = split_model(model) if is_plain else None
+        dense = None if split is None else DenseStep(split, update)
 
     def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
         nonlocal limit
-        number, parts, whole = number_of(inputs), iter([(inputs, targets)]), None
+        parts, whole = iter([(inputs, targets)]), None
         if task.in_parts:
+            number = number_of(inputs)
             limit = limit or efficient_batch_size(task, model, inputs)
+            if dense is not None and number <= limit and targets.dtype == torch.int64:
+                return dense(inputs, targets, learning_rate)
             if limit < number:
                 whole = int(count_predictions(number, targets))
-                split = (parts_of(values, limit, number) for values in (inputs, targets))
-                parts = zip(*split, strict=True)
-        loss = backward(model, task.loss, parts, whole, call)
+                cut = (parts_of(values, limit, number) for values in (inputs, targets))
+                parts = zip(*cut, strict=True)
+        loss = backward(task, model, parts, settings, whole)
         update.step(learning_rate)
         return loss
-
-    return step
-
-
-def _dense_step(
-    task: Task, model: nn.Module, update: SGDUpdate, settings: TrainingSettings
-) -> Step:
-    """Return what takes a step by `DenseStep` where that can train the network, else as `_step`."""
-    general, split = _step(task, model, update, settings), split_model(model)
-    plain = task.loss is functional.cross_entropy and model_call(settings) is call_model
-    if split is None or not plain or settings.gradient_clip:
-        return general
-    dense, limit = DenseStep(split, update), 0
-
-    def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
-        nonlocal limit
-        limit = limit or efficient_batch_size(task, model, inputs)
-        use_dense = len(inputs) <= limit and targets.dtype == torch.int64
-        return (dense if use_dense else general)(inputs, targets, learning_rate)
 
     return step
 

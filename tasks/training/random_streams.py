@@ -43,7 +43,15 @@ def seeded(seed: int, device: "torch.device", *, only_torch: bool = False) -> It
         device: The device that computes.
         only_torch: Leave out NumPy's and Python's, which take ten times as long as torch's.
     """
-    with _seeded_torch(seed, device):
+    import torch
+
+    devices = []
+    if device.type == "cuda":
+        devices.append(torch.cuda.current_device() if device.index is None else device.index)
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
         if only_torch:
             yield
             return
@@ -56,20 +64,6 @@ def seeded(seed: int, device: "torch.device", *, only_torch: bool = False) -> It
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
-
-
-@contextmanager
-def _seeded_torch(seed: int, device: "torch.device") -> Iterator[None]:
-    import torch
-
-    devices = []
-    if device.type == "cuda":
-        devices.append(torch.cuda.current_device() if device.index is None else device.index)
-    with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(seed)
-        for index in devices:
-            torch.cuda.default_generators[index].manual_seed(seed)
-        yield
 
 
 def derive_seed(seed: int, *path: int | str) -> int:

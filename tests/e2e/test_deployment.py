@@ -13,13 +13,13 @@ from fedavg_app.config import RunConfig
 from fedavg_app.partitioning import partition
 from tasks.data.dataset import DataOptions, Split
 from tasks.data.mnist import MNIST
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support import data_slices
 from tests.support.deployment import Deployment
 from tests.support.means import weighted_mean
 from tests.support.namespaces import Network
 from tests.support.rounding import assert_same_change
+from tests.support.task_clients import fit
 
 NODES = 3
 
@@ -71,9 +71,9 @@ def test_devices_train_on_their_own_data(deployment, tmp_path):
     for server_round in (1, 2):
         updates = []
         for number, split in enumerate(local):
-            examples = Examples.stored(task, split, cpu)
+            examples = task.examples(split, cpu)
             client = TaskClient(task, task.networks(5, cpu), examples, partition=number)
-            arrays = client.fit(list(state.values()), {**config, "server-round": server_round})[0]
+            arrays = fit(client, list(state.values()), {**config, "server-round": server_round})[0]
             updates.append(dict(zip(state, arrays, strict=True)))
         state = weighted_mean(updates, [len(split) for split in local])
     start = [array.numpy() for array in task.initial_model(5).state_dict().values()]

@@ -16,6 +16,7 @@ from fedavg_app.server.cohort import sample_clients
 from tests.support.in_process import run_here, told_by
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
+from tests.support.task_clients import fit
 
 RATE, ROUNDS, CLIENTS, SIZE = 0.05, 6, 6, 3
 CONFIG = {
@@ -168,7 +169,7 @@ def trained_by(config, client, weights, server_round):
     told = told_by(config, task, task.dataset(config.data_options))
     told = {**told, "learning-rate": RATE, "server-round": server_round}
     trainer = task_client({"partition-id": client}, config.model_dump(by_alias=True), told)
-    trained, _, _ = trainer.fit([w.astype(np.float32) for w in weights], told)
+    trained, _, _ = fit(trainer, [w.astype(np.float32) for w in weights], told)
     return [array.astype(np.float64) for array in trained]
 
 

@@ -15,7 +15,6 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.checking.all_checks import before_training
 from tasks.data.dataset import DataOptions
-from tasks.training.examples import Examples
 from tests.integration.test_resumed_runs import PowerLossError, StatefulGrid
 from tests.support.example_tasks import (
     NAMES,
@@ -112,7 +111,7 @@ def outputs_of(task, result):
     model.load_state_dict(
         {name: torch.tensor(array.numpy()) for name, array in result.model.items()}
     )
-    every = Examples.stored(task, data.test, torch.device("cpu"))
+    every = task.examples(data.test, torch.device("cpu"))
     inputs, targets = every.slice(0, len(every))
     with torch.no_grad():
         return model.eval()(inputs), targets

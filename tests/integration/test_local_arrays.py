@@ -27,16 +27,16 @@ LAYER = ("1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches
 
 
 def run(strategy, **changes):
-    """Return the grid, the result, and what every call of `fit` was given, by client."""
+    """Return the grid, the result, and the arrays of every training, by client."""
     given: dict[int, list] = {}
-    fit = TaskClient.fit
+    trained = TaskClient.train
 
-    def recording(self, parameters, config, *others):
-        given.setdefault(self.partition, []).append([array.copy() for array in parameters])
-        return fit(self, parameters, config, *others)
+    def recording(self, arrays, *others):
+        given.setdefault(self.partition, []).append([array.copy() for array in arrays.values()])
+        return trained(self, arrays, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskClient, "fit", recording)
+        patch.setattr(TaskClient, "train", recording)
         grid, result = train(task=PATH, strategy=strategy, local_arrays="1.*", **changes)
     return grid, result, given
 

@@ -12,17 +12,17 @@ from peft import IA3Config, LoraConfig, PeftModel
 
 import tasks
 from fedavg_app.errors import ConfigError
+from tasks.checking import TaskError
 from tasks.checking.all_checks import all_checks
-from tasks.checking.finding import TaskError
 from tasks.data.dataset import DataOptions
 from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
 from tasks.training import batch_size
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.integration.test_example_tasks import start
 from tests.support.example_tasks import EXAMPLES
 from tests.support.run_folders import only_folder, read_history
+from tests.support.task_clients import gradient
 
 # Besides the page's task: square weights, so that A and B have as many entries.
 SQUARE = """
@@ -142,12 +142,12 @@ def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
     data = page.load(DataOptions())
     model.eval()
     monkeypatch.setattr(model, "train", lambda *_: model)  # no dropout
-    examples = Examples.stored(page.TASK, data.train, CPU)
+    examples = page.TASK.examples(data.train, CPU)
     client = TaskClient(page.TASK, lambda: model, examples)
     weights = [*read_arrays(model, client.arrays.sent).values()]
-    whole, _, _ = client.gradient(weights, {})
+    whole, _, _ = gradient(client, weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
-    parts, _, _ = client.gradient(weights, {})
+    parts, _, _ = gradient(client, weights, {})
     for a, b in zip(whole, parts, strict=True):
         # A part's share of the tokens is a float32.
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())

@@ -16,6 +16,7 @@ from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, model_arrays, same_model, train
 from tests.support.one_line import one_line
 from tests.support.rounding import assert_same_change
+from tests.support.task_clients import fit
 
 FLOWER = "flwr.serverapp.strategy"
 
@@ -48,7 +49,7 @@ def test_fedavg_is_algorithm_1_of_the_paper():
             )
             client = TaskClient(task, task.model, examples, partition=k)
             told = {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1}
-            trained, count, _ = client.fit(weights, {**told, "server-round": server_round})
+            trained, count, _ = fit(client, weights, {**told, "server-round": server_round})
             mean = [m + count / total * t for m, t in zip(mean, trained, strict=True)]
         weights = [array.astype(np.float32) for array in mean]
     assert_same_change(model_arrays(result), weights, initial_arrays())

@@ -18,6 +18,7 @@ from tasks.data.dataset import DataError, DataOptions
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support import data_slices
+from tests.support.task_clients import fit, gradient
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -71,9 +72,11 @@ def test_momentum_is_kept_from_round_to_round_for_each_client(kind):
                 torch.from_numpy(np.array(data.train.targets[parts[number]])),
             )
             task_client = TaskClient(TASK, TASK.model, examples, partition=number)
-            work = task_client.fit if kind == "train" else task_client.gradient
+            work = fit if kind == "train" else gradient
             config = {**CONFIG, "server-round": server_round, "momentum": 0.9}
-            assert same(found, work(MODEL.to_numpy_ndarrays(), config, buffers[number])[0])
+            assert same(
+                found, work(task_client, MODEL.to_numpy_ndarrays(), config, buffers[number])[0]
+            )
             stored = contexts[number].state["momentum"]
             assert list(stored) == list(buffers[number]) == list(MODEL)
             assert same(stored.to_numpy_ndarrays(), buffers[number].values())
@@ -95,10 +98,10 @@ def test_training_that_fails_leaves_the_state_unchanged():
 def test_text_of_an_error_is_cut_and_can_be_sent(monkeypatch, text, sent):
     """A SuperLink refuses a reply whose error has 64 kB, and half a surrogate pair has no UTF-8."""
 
-    def fit(*_):
+    def failing(*_):
         raise ValueError(text)
 
-    monkeypatch.setattr(TaskClient, "fit", fit)
+    monkeypatch.setattr(TaskClient, "train", failing)
     with pytest.raises(ClientFailedError, match=rf"^ValueError: {sent} \(.*, line \d+\)$"):
         request(context())
 

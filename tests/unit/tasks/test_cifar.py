@@ -6,7 +6,6 @@ from torch import nn
 from tasks import cifar
 from tasks.data.cifar import CIFAR10
 from tasks.data.dataset import DataOptions
-from tasks.training.examples import Examples
 from tests.support import data_slices
 
 # All pixel values differ, so a value tells the image, the channel and the position.
@@ -102,8 +101,8 @@ def data(tmp_path, cache):
 
 @pytest.mark.parametrize("task", [cifar.CIFAR10_CNN, cifar.CIFAR10_VGG])
 def test_training_examples_are_augmented_on_each_use_and_test_examples_are_not(data, task):
-    train = Examples.stored(task, data.train, torch.device("cpu"), training=True)
-    test = Examples.stored(task, data.test, torch.device("cpu"))
+    train = task.examples(data.train, torch.device("cpu"), training=True)
+    test = task.examples(data.test, torch.device("cpu"))
     side = 24 if task is cifar.CIFAR10_CNN else 32
     first, second = train.slice(0, 35)[0], train.slice(0, 35)[0]
     assert first.shape == (35, 3, side, side)

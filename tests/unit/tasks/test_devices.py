@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_leaves
 import tasks
 from tasks.base import on_device
 from tasks.training import local_training, optimizers
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.made_up_examples import noise
+from tests.support.task_clients import settings
 
 DEVICE = torch.device("meta")
 CONFIG = {
@@ -60,19 +60,18 @@ def _no_values(monkeypatch):
 
 
 def make_client(task):
-    """Return a client on the meta device, and a model's arrays."""
+    """Return a client on the meta device, and its model."""
     model = task.model()
-    arrays = [array.numpy().copy() for array in model.state_dict().values()]
     split = noise(task, 7)
-    train = Examples.stored(task, split, DEVICE, training=True)
+    train = task.examples(split, DEVICE, training=True)
     rows = torch.arange(7, device=DEVICE)
-    test = Examples.stored(task, split, DEVICE)
+    test = task.examples(split, DEVICE)
     client = TaskClient(task, lambda: model, dataclasses.replace(train, rows=rows), test)
-    return client, model.to(DEVICE), arrays
+    return client, model
 
 
 @pytest.mark.usefixtures("_no_values")
-@pytest.mark.parametrize("method", ["fit", "gradient", "evaluate"])
+@pytest.mark.parametrize("method", ["train", "gradient", "test"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -81,12 +80,14 @@ def make_client(task):
     ],
 )
 def test_work_of_a_client_is_on_one_device(name, method):
-    client, model, arrays = make_client(tasks.load(name))
+    client, model = make_client(tasks.load(name))
+    arrays = {name: array.numpy().copy() for name, array in model.state_dict().items()}
     named = model.named_parameters()
     zeros = {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in named}
-    momentum = [] if method == "evaluate" else [zeros]
+    given = [1] if method == "test" else [settings(CONFIG), zeros]
+    model.to(DEVICE)
     with OneDevice():
-        getattr(client, method)(arrays, CONFIG, *momentum)
+        getattr(client, method)(arrays, *given)
 
 
 def test_convolutions_on_a_gpu_sum_in_a_fixed_order(monkeypatch):

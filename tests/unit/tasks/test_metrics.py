@@ -16,7 +16,7 @@ from torchmetrics.classification import (
 from torchmetrics.regression import MeanAbsoluteError, PearsonCorrCoef, R2Score, SpearmanCorrCoef
 from torchmetrics.text import Perplexity
 
-from tasks.checking.finding import TaskError
+from tasks.checking import TaskError
 from tasks.metrics import accuracy, make_metric
 from tasks.objective import Objective
 from tests.support import networks

@@ -7,8 +7,8 @@ from tasks.data.shakespeare import encode
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
 from tasks.training.evaluation import combine, evaluate
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
+from tests.support.task_clients import gradient
 
 
 def small():
@@ -20,7 +20,7 @@ def small():
 def test_loss_and_accuracy_equal_means_over_single_characters():
     _, test = small()
     model = SHAKESPEARE_LSTM.initial_model(2).eval()
-    examples = Examples.stored(SHAKESPEARE_LSTM, test, torch.device("cpu"))
+    examples = SHAKESPEARE_LSTM.examples(test, torch.device("cpu"))
     results = evaluate(SHAKESPEARE_LSTM, lambda: model, examples, 0, 0)
     scores = combine(SHAKESPEARE_LSTM.test_metrics(), results)
     losses, right = [], []
@@ -40,11 +40,11 @@ def test_full_gradient_weights_characters_not_lines(monkeypatch):
     train, _ = small()
     model = SHAKESPEARE_LSTM.initial_model(2).double()
     weights = [array.numpy().copy() for array in model.state_dict().values()]
-    examples = Examples.stored(SHAKESPEARE_LSTM, train, torch.device("cpu"), training=True)
+    examples = SHAKESPEARE_LSTM.examples(train, torch.device("cpu"), training=True)
     client = TaskClient(SHAKESPEARE_LSTM, lambda: model, examples)
-    whole, count, metrics = client.gradient(weights, {})
+    whole, count, metrics = gradient(client, weights, {})
     monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
-    chunked, _, chunked_metrics = client.gradient(weights, {})
+    chunked, _, chunked_metrics = gradient(client, weights, {})
     assert count == len(train) == 30
     assert metrics["train-loss"] == pytest.approx(chunked_metrics["train-loss"], rel=1e-5)
     for a, b in zip(whole, chunked, strict=True):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tasks.checking.finding import TaskError
+from tasks.checking import TaskError
 from tasks.data.dataset import DataError, DataOptions
 from tasks.data.shakespeare import BEGIN, END
 from tasks.model_arrays import ModelArrays

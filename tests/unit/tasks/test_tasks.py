@@ -8,7 +8,7 @@ from PIL import Image
 import tasks
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import FASHION_MNIST
-from tasks.fashion import FASHION_CNN, FASHION_LSTM
+from tasks.mnist import FASHION_CNN, FASHION_LSTM
 from tasks.yelp import YELP_STARS
 from tests.support import data_slices
 

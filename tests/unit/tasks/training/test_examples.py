@@ -20,6 +20,7 @@ from tasks.training.random_streams import (
     torch_generator,
 )
 from tests.support import networks
+from tests.support.task_clients import fit
 
 
 def test_stored_examples_are_prepared_on_use_and_not_modified():
@@ -52,13 +53,13 @@ def test_random_transforms_are_drawn_by_seed_client_and_round():
     """As torch trains on them, where the seed is set by hand."""
     task = networks.TRANSFORMED
     data, model, by_hand = task.dataset(DataOptions()), task.initial_model(0), task.initial_model(0)
-    stored = Examples.stored(task, data.train, torch.device("cpu"), training=True)
+    stored = task.examples(data.train, torch.device("cpu"), training=True)
     client = TaskClient(
         task, lambda: model, dataclasses.replace(stored, rows=torch.arange(12)), partition=3
     )
     config = {"learning-rate": 0.1, "batch-size": 4, "local-epochs": 2, "seed": 5}
     sent = [array.numpy().copy() for array in by_hand.state_dict().values()]
-    found, _, _ = client.fit(sent, config | {"server-round": 2})
+    found, _, _ = fit(client, sent, config | {"server-round": 2})
     order = torch.randperm(12, generator=torch_generator(5, "batches", 3, 2)).tolist()
     optimizer = torch.optim.SGD(by_hand.parameters(), 0.1)
     with seeded(local_seed(5, 3, 2), torch.device("cpu")):
@@ -72,8 +73,8 @@ def test_random_transforms_are_drawn_by_seed_client_and_round():
             optimizer.step()
     for array, expected in zip(found, by_hand.state_dict().values(), strict=True):
         np.testing.assert_allclose(array, expected, atol=1e-6)
-    again, _, _ = client.fit(sent, config | {"server-round": 2})
-    other, _, _ = client.fit(sent, config | {"server-round": 3})
+    again, _, _ = fit(client, sent, config | {"server-round": 2})
+    other, _, _ = fit(client, sent, config | {"server-round": 3})
     assert all(map(np.array_equal, found, again))
     assert not any(map(np.array_equal, found, other))
 

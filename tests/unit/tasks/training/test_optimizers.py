@@ -9,11 +9,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR
 
 from tasks.arguments import inline
 from tasks.mnist import MNIST_2NN
-from tasks.training.evaluation import load_arrays
+from tasks.model_arrays import load_arrays
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tasks.training.optimizers import check_optimizer, default_rate, find_optimizer
 from tasks.training.random_streams import torch_generator
+from tests.support.task_clients import fit
 
 TASK = dataclasses.replace(MNIST_2NN, model=lambda: MNIST_2NN.model().double())
 DRAWS = torch.Generator().manual_seed(0)
@@ -82,7 +83,7 @@ def test_two_rounds_equal_a_plain_loop_of_torch(name, state):
         told = config(server_round, name, arguments, **{"optimizer-state": state})
         client = TaskClient(TASK, TASK.model, EXAMPLES)
         given = memory if keep else None
-        arrays = client.fit(arrays, told, given)[0]
+        arrays = fit(client, arrays, told, given)[0]
 
     model = model_of(start())
     optimizers = [getattr(torch.optim, kind)(model.parameters(), lr=RATE, **arguments)]
@@ -106,7 +107,7 @@ def test_two_rounds_equal_a_plain_loop_of_torch(name, state):
 def test_schedule_and_clipping_equal_torchs(name, schedule, optimizer):
     more = {"rate-schedule": name, "gradient-clip": 0.5}
     told = config(1, optimizer, {}, **more)
-    arrays = TaskClient(TASK, TASK.model, EXAMPLES).fit(start(), told)[0]
+    arrays = fit(TaskClient(TASK, TASK.model, EXAMPLES), start(), told)[0]
     model = model_of(start())
     kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
     plain(model, kind(model.parameters(), lr=RATE), 1, schedule, clip=0.5)
@@ -143,7 +144,7 @@ def test_mixed_precision_is_near_float32_and_leaves_the_weights_their_dtype(opti
     for precision in ("float32", "bf16"):
         told = config(1, optimizer, {}, precision=precision)
         client = TaskClient(MNIST_2NN, MNIST_2NN.model, examples)
-        found[precision] = client.fit(weights, told)
+        found[precision] = fit(client, weights, told)
     arrays, losses = ([result[part] for result in found.values()] for part in (0, 2))
     assert {array.dtype for array in arrays[1]} == {np.dtype(np.float32)}
     assert losses[1]["train-loss"] == pytest.approx(losses[0]["train-loss"], rel=0.02)

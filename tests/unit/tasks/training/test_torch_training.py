@@ -18,6 +18,7 @@ from tasks.training.local_training import TaskClient
 from tasks.training.optimizers import check_optimizer
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tests.support import networks
+from tests.support.task_clients import fit, gradient
 
 CPU = torch.device("cpu")
 
@@ -245,7 +246,7 @@ def test_two_clients_train_as_by_a_plain_loop_of_torch(network, examples, optimi
         arrays, memory = arrays_of(start), {}
         client = TaskClient(task, networks_of, examples, partition=partition)
         for server_round in (1, 2):
-            arrays = client.fit(arrays, config(server_round, **keys), memory)[0]
+            arrays = fit(client, arrays, config(server_round, **keys), memory)[0]
         expected = plain(task.initial_model(7), make, examples, partition, (1, 2))
         for ours, theirs in zip(arrays, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -262,7 +263,7 @@ def test_sparse_gradients_are_those_of_torch():
         start = arrays_of(task.initial_model(1))
         keys = {} if optimizer == "sgd" else {"optimizer": optimizer}
         client = TaskClient(task, task.networks(1, CPU), examples)
-        arrays = client.fit(start, config(1, **keys))[0]
+        arrays = fit(client, start, config(1, **keys))[0]
         expected = plain(task.initial_model(1), make, examples, 0, (1,))
         for ours, theirs in zip(arrays, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -272,7 +273,7 @@ def test_a_new_network_for_each_message_keeps_nothing_of_the_one_before():
     start = arrays_of(Counting())
     own, shared = (task_of(Counting, shared_model=said) for said in (False, True))
     first, again, one, other = (
-        TaskClient(task, network, ROWS).fit(start, config(1))[0]
+        fit(TaskClient(task, network, ROWS), start, config(1))[0]
         for task, network in 2 * [(own, own.networks(1, CPU))] + 2 * [(
             shared, shared.networks(1, CPU))]
     )  # fmt: skip
@@ -296,7 +297,7 @@ def test_state_that_is_not_finite_is_not_kept():
     examples = dataclasses.replace(ROWS, inputs=ROWS.inputs * torch.inf)
     for keys in ({"momentum": 0.9}, {"optimizer": "adamw", "optimizer-state": "kept"}):
         memory = {}
-        TaskClient(task, task.model, examples).fit(arrays_of(Unused()), config(1, **keys), memory)
+        fit(TaskClient(task, task.model, examples), arrays_of(Unused()), config(1, **keys), memory)
         assert memory == {}
 
 
@@ -311,7 +312,7 @@ def test_gradient_that_an_interrupted_client_left_does_not_count(in_parts):
         if left:
             network()(ROWS.inputs).sum().backward()
         client = TaskClient(task, network, ROWS)
-        found.append(client.fit(start, config(1))[0] + client.gradient(start, config(1))[0])
+        found.append(fit(client, start, config(1))[0] + gradient(client, start, config(1))[0])
     for ours, expected in zip(*found, strict=True):
         np.testing.assert_array_equal(ours, expected)
 
@@ -329,7 +330,7 @@ def test_large_batch_in_parts_has_the_gradient_of_the_whole(momentum, monkeypatc
         model.register_forward_hook(lambda _, args, __: seen.append(len(args[0])))
         keys = {"batch-size": 0, "momentum": momentum}
         client = TaskClient(task, lambda model=model: model, examples)
-        found.append(client.fit(arrays_of(model), config(1, **keys))[0])
+        found.append(fit(client, arrays_of(model), config(1, **keys))[0])
     assert seen[-5:] == [5, 5, 5, 5, 3]
     for whole, parts in zip(*found, strict=True):
         # A part's share of the predictions is a float32.

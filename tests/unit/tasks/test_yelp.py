@@ -3,7 +3,7 @@ import re
 import pytest
 
 from tasks.data.dataset import DataError, DataOptions
-from tasks.data.yelp import YELP
+from tasks.yelp import YELP
 from tests.support.one_line import one_line
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tasks.data.dataset import DataError, DataOptions
-from tasks.data.hub import hub_dataset
+from tasks.data.map_style import hub_dataset
 from tests.support.one_line import one_line
 
 RNG = np.random.default_rng(0)

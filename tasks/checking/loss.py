@@ -1,0 +1,169 @@
+"""The checks of the loss: it is a number with a gradient, and what it is given fits it."""
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from tasks.checking import Finding, TaskError
+from tasks.checking.trial import (
+    CPU,
+    Trial,
+    copies,
+    described,
+    forward,
+    is_probability,
+    kinds_of,
+    same,
+)
+from tasks.data.dataset import leaves
+from tasks.training.examples import call_model, number_of, parts_of
+from tasks.training.random_streams import seeded
+
+# The losses that are looked at, and what is wrong with what they are given.
+WRONG = {
+    functional.cross_entropy: "takes logits, and is given probabilities: leave the softmax out",
+    functional.nll_loss: (
+        "takes log-probabilities, and is given other values: end the model with log_softmax, or "
+        "take cross_entropy for logits"
+    ),
+    functional.binary_cross_entropy_with_logits: (
+        "takes logits, and is given values from 0 to 1: leave the sigmoid out"
+    ),
+}
+# Logits may be from 0 to 1 by chance, but not in several networks whose weights are this far apart.
+TRIES, SPREAD = 3, 10.0
+TOLERANCE = 1e-4  # sums of float32 differ by less
+
+
+def check_loss(trial: Trial) -> Iterator[Finding]:
+    """Yield the loss of the initial model, and what is likely to be wrong with it.
+
+    Raises:
+        TaskError: The model or the loss fails, or the loss is no finite number with a gradient.
+    """
+    task = trial.task
+    own = task.loss.parameters() if isinstance(task.loss, nn.Module) else ()
+    if any(parameter.requires_grad for parameter in own):
+        raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
+    inputs, targets = trial.few(trial.tested)
+    _called(trial, forward(trial.network().eval(), inputs), targets)
+    inputs, targets = trial.few(trial.data.train, training=True)
+    model = trial.network()
+    outputs = forward(model, inputs)
+    kinds, found = kinds_of(outputs, targets), _called(trial, outputs, targets)
+    if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
+        text = f"returned {described(found)} for {kinds}: return one number, with its gradient"
+        raise TaskError("loss", text)
+    if not math.isfinite(loss := found.item()):
+        raise TaskError("loss", f"is {loss:g} for the initial model: check inputs and model")
+    yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
+    if wrong := _wrong_input(trial, inputs, outputs, targets):
+        yield Finding("warning", "loss", wrong)
+    elif loss < 0:
+        text = f"is {loss:.4g} for the initial model, below 0, which no cross-entropy, squared or "
+        yield Finding("warning", "loss", f"{text}absolute error is: check what it is given")
+    elif loss and _is_sum(trial, outputs, targets, loss):
+        text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
+        yield Finding("warning", "loss", text)
+    if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
+        text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
+        yield Finding("warning", "model", text)
+
+
+def _called(trial: Trial, outputs: Any, targets: Any) -> Any:
+    """Return what the loss returns; TaskError where it fails or changes the targets."""
+    kept = copies(targets)
+    try:
+        with seeded(0, CPU), warnings.catch_warnings():
+            # Torch warns where it stretches outputs and targets to one shape.
+            warnings.filterwarnings("error", "Using a target size")
+            found = trial.task.loss(outputs, targets)
+    except Exception as error:
+        fix = " Number the classes from 0" if isinstance(error, IndexError) else ""
+        kinds = kinds_of(outputs, targets)
+        text = f"raised {type(error).__name__} for {kinds}: {error}{fix}"
+        raise TaskError("loss", text) from error
+    if not same(tuple(kept), tuple(leaves(targets))):
+        raise TaskError("loss", "changes the targets, which all clients share: work on a copy")
+    return found
+
+
+class _Watch(TorchFunctionMode):
+    """Keeps what torch's losses are given as outputs, whoever calls them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[Any, Tensor]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in WRONG:
+            self.given.append((func, args[0] if args else kwargs["input"]))
+        return func(*args, **kwargs)
+
+
+@torch.no_grad()
+def _given(trial: Trial, outputs: Any, targets: Any) -> list[tuple[Any, Tensor]]:
+    """Return the losses of torch that the loss calls, and what they are given as outputs."""
+    watch = _Watch()
+    with watch, seeded(0, CPU):
+        trial.task.loss(outputs, targets)
+    return watch.given
+
+
+def _wrong_input(trial: Trial, inputs: Any, outputs: Any, targets: Any) -> str:
+    """Return what is wrong with what a loss of torch's is given; empty if nothing is."""
+    for function, given in _given(trial, outputs, targets):
+        classes = min(1, given.dim() - 1)
+        if function is functional.binary_cross_entropy_with_logits:
+            is_wrong = is_probability(given) and _has_bounds(trial, inputs, targets)
+        elif function is functional.nll_loss:
+            is_wrong = not _sums_to_1(given.exp(), classes)
+        else:
+            is_wrong = is_probability(given) and _sums_to_1(given, classes)
+        if is_wrong:
+            return f"torch's {function.__name__} {WRONG[function]}"
+    return ""
+
+
+def _sums_to_1(values: Tensor, dimension: int) -> bool:
+    sums = values.float().sum(dimension)
+    return torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE)
+
+
+@torch.no_grad()
+def _has_bounds(trial: Trial, inputs: Any, targets: Any) -> bool:
+    """Return whether what the loss is given is from 0 to 1 whatever the weights are."""
+    for seed in range(TRIES):
+        model = trial.task.initial_model(seed)
+        try:
+            with seeded(seed, CPU):
+                for weight in model.parameters():
+                    weight.add_(SPREAD * torch.randn_like(weight))
+                given = _given(trial, call_model(model, inputs), targets)
+        except Exception:  # such weights are too large for it: nothing is known
+            return False
+        if not all(is_probability(values) for _, values in given):
+            return False
+    return True
+
+
+@torch.no_grad()
+def _is_sum(trial: Trial, outputs: Any, targets: Any, loss: float) -> bool:
+    """Return whether the loss of a batch is the sum of those of its parts."""
+    number = len(targets) if isinstance(targets, Tensor) else 0
+    if number < 3 or not isinstance(outputs, Tensor) or number_of(outputs) != number:
+        return False
+    parts = [parts_of(values, number // 3, number) for values in (outputs, targets)]
+    try:
+        with seeded(0, CPU):
+            total = sum(float(trial.task.loss(*pair)) for pair in zip(*parts, strict=True))
+    except Exception:  # it takes whole batches only
+        return False
+    return abs(total - loss) <= TOLERANCE * abs(loss)

@@ -1,13 +1,13 @@
-"""The ClientApp: Flower's messages on one side, a task's `NumPyClient` on the other.
+"""The ClientApp: Flower's messages on one side, a task's client on the other.
 
 On the wire this is a plain Message-API app: records "arrays" and "config" in, "arrays" and
 "metrics" out, so any Message-API strategy can drive it. A strategy that changes what is sent puts
 its own mod around these handlers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,8 +26,8 @@ from strategies.rounds.messages import ARRAYS, CONFIG, GRADIENT_OFFSET, METRICS,
 from tasks.training.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from tasks.training.evaluation import Parameters
-    from tasks.training.local_training import Config, TaskClient
+    from tasks.model_arrays import Arrays
+    from tasks.training.local_training import TaskClient
     from tasks.training.optimizers import Memory
 
 app = ClientApp()
@@ -69,33 +69,33 @@ def query(message: Message, context: Context) -> Message:
 @with_mods
 def train(message: Message, context: Context) -> Message:
     """Train the received model on the local examples."""
-    client, names, parameters, config = _read(message, context)
+    client, arrays, settings = _read(message, context)
     record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
     offset = None if record is None else from_record(record)
-    with _optimizer_state(context, config, client) as memory:
-        return _reply(message, names, *client.fit(parameters, config, memory, offset))
+    with _optimizer_state(context, settings, client) as memory:
+        return _reply(message, *client.train(arrays, settings, memory, offset))
 
 
 @app.train("gradient")
 @with_mods
 def gradient(message: Message, context: Context) -> Message:
     """Compute the gradient of the whole local loss at the received model."""
-    client, names, parameters, config = _read(message, context)
-    with _optimizer_state(context, config, client) as memory:
-        return _reply(message, names, *client.gradient(parameters, config, memory))
+    client, arrays, settings = _read(message, context)
+    with _optimizer_state(context, settings, client) as memory:
+        return _reply(message, *client.gradient(arrays, settings, memory))
 
 
 @app.evaluate()
 @with_mods
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model on the local test examples."""
-    client, names, parameters, config = _read(message, context)
+    client, arrays, settings = _read(message, context)
     from fedavg_app.client.metric_states import STATES, write_states
     from tasks.training.evaluation import combine
 
-    results, count = client.test(parameters, config), client.num_test_examples
+    results, count = client.test(arrays, settings.seed), client.num_test_examples
     scores = combine(client.task.test_metrics(), results, of_client=True)
-    reply = _reply(message, names, None, count, {"loss": scores.loss, **scores.metrics})
+    reply = _reply(message, None, count, {"loss": scores.loss, **scores.metrics})
     if (states := write_states(results, count)) is not None:
         reply.content[STATES] = states
     return reply
@@ -103,14 +103,14 @@ def evaluate(message: Message, context: Context) -> Message:
 
 @contextmanager
 def _optimizer_state(
-    context: Context, config: "Config", client: "TaskClient"
+    context: Context, settings: TrainingSettings, client: "TaskClient"
 ) -> "Iterator[Memory | None]":
     """Yield the state of the optimiser or the task's own loop, and store it afterwards.
 
     The state changes last, and not at all if the work inside raises or nothing is to be kept. A
     client that lost its state begins anew.
     """
-    settings, own = TrainingSettings.of(config), client.task.train is not None
+    own = client.task.train is not None
     if not settings.keeps_memory and not own:
         yield None
         return
@@ -122,43 +122,29 @@ def _optimizer_state(
         context.state[key] = to_record(memory)
 
 
-def _read(
-    message: Message, context: Context
-) -> "tuple[TaskClient, tuple[str, ...], Parameters, Config]":
-    """Return this node's task client, the names and values of the model's arrays, and the config.
-
-    Raises:
-        ValueError: The arrays' names are not those of the task's model.
-    """
+def _read(message: Message, context: Context) -> "tuple[TaskClient, Arrays, TrainingSettings]":
+    """Return this node's task client, the model's arrays, and the local work."""
     # Not at the top: it imports torch.
     from fedavg_app.client.client_process import task_client
 
     config = _config(message)
     client = task_client(context.node_config, context.run_config, config)
     arrays = from_record(get_record(message.content, ARRAYS, ArrayRecord))
-    names = client.arrays.sent
-    if set(arrays) != set(names):
-        different = ", ".join(sorted(set(arrays) ^ set(names)))
-        raise ValueError(f"the arrays sent are not those of {client.task.name}: {different}")
-    return client, names, [arrays[name] for name in names], config
+    return client, arrays, TrainingSettings.of(config)
 
 
-def _config(message: Message) -> "Config":
+def _config(message: Message) -> dict[str, Any]:
     """Return the settings that the server sent."""
     record = get_record(message.content, CONFIG, ConfigRecord)
     return {key: value for key, value in record.items() if not isinstance(value, list)}
 
 
 def _reply(
-    message: Message,
-    names: Iterable[str],
-    updated: "Parameters | None",
-    count: int,
-    metrics: "Config",
+    message: Message, updated: "Arrays | None", count: int, metrics: dict[str, float]
 ) -> Message:
-    """Return the reply with the updated arrays under their names, and the metrics."""
+    """Return the reply with the updated arrays and the metrics."""
     scalars = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
     content = RecordDict({METRICS: MetricRecord({**scalars, NUM_EXAMPLES: count})})
     if updated is not None:
-        content[ARRAYS] = to_record(dict(zip(names, updated, strict=True)))
+        content[ARRAYS] = to_record(updated)
     return Message(content, reply_to=message)

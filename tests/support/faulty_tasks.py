@@ -1,7 +1,6 @@
 """Tasks with one fault each, as people make them, and the line that a check prints."""
 
 import dataclasses
-import itertools
 import random
 from functools import partial
 
@@ -44,11 +43,6 @@ class Head(nn.Module):
         return self.head(x.flatten(1))
 
 
-class Two(Head):
-    def forward(self, x):
-        return (super().forward(x),) * 2
-
-
 def broadcast(outputs, targets):
     return (outputs > 0).eq(targets).sum(), len(targets)
 
@@ -74,16 +68,6 @@ def hooked() -> nn.Module:
     return model
 
 
-STEPS = itertools.count()
-
-
-class Global(Head):
-    """Counts the steps of all clients in a global variable."""
-
-    def forward(self, x):
-        return super().forward(x) / (1 + (next(STEPS) if self.training else 0))
-
-
 def pixels(inputs, targets):
     """Return a class for each pixel of 4 times 4."""
     small = inputs[:, :, ::2, ::2]
@@ -92,9 +76,6 @@ def pixels(inputs, targets):
 
 NAN = changed(with_nan)
 FROM_ONE = changed(lambda inputs, targets: (inputs, targets + 1))
-IGNORED = changed(lambda inputs, targets: (inputs, targets - 1))
-FLOAT64 = changed(lambda inputs, targets: (inputs.astype(np.float64), targets))
-PAIR = networks.task("pair", Two)
 BROADCAST = networks.task(
     "broadcast", one_output, learning_rate=0.1, loss=one_loss, metrics={"accuracy": broadcast}
 )
@@ -105,7 +86,6 @@ SEGMENTS = changed(
     pixels, model=lambda: nn.Conv2d(1, CLASSES, 3, padding=1),
     loss=lambda outputs, targets: functional.cross_entropy(outputs, targets),
 )  # fmt: skip
-GLOBAL = networks.task("global", Global)
 PREPARED = dataclasses.replace(MLP, prepare=lambda x: x.missing)
 LAZY = networks.task("lazy-linear", lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)))
 NO_SUM = networks.task("no-sum", networks.mlp, loss=networks.weighted_loss, in_parts=True)
@@ -189,15 +169,12 @@ NO_TEST = with_test(lambda test: Split(test.inputs[:0], test.targets[:0]))
 NO_TARGET = changed(lambda inputs, targets: (inputs, np.full_like(targets, -100)))
 RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
 PERCENT = networks.task("percent", networks.mlp, target=95)
-LOSS_CLASS = networks.task("loss-class", networks.mlp, loss=nn.CrossEntropyLoss)
-LOSS_SHAPE = networks.task("loss", networks.mlp, loss=lambda *x: functional.cross_entropy(*x)[None])
 NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
 BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)
 MAX_NORM = networks.task("max-norm", lambda: nn.Sequential(BAG()), networks.lines)
 SOFTMAX = networks.task("softmax", lambda: nn.Sequential(networks.mlp(), nn.Softmax(-1)))
 LOGITS = networks.task("nll", networks.mlp, loss=lambda o, t: functional.nll_loss(o, t))
-NLL_SOFTMAX = dataclasses.replace(SOFTMAX, loss=nn.NLLLoss())
 BELOW_0 = networks.task("below", networks.mlp, loss=lambda o, _: o.mean() - 9)
 
 
@@ -245,18 +222,12 @@ def as_floats(inputs, targets):
     return inputs, targets.astype(np.float32)
 
 
-def as_columns(inputs, targets):
-    return inputs, targets.astype(np.float32)[:, None]
-
-
 def metric(name, given, **attributes):
     return networks.task("metric", networks.mlp, metrics={name: given}, **attributes)
 
 
 FLOATS = changed(as_floats, model=one_output, loss=nn.MSELoss())
-NO_CLASSES = changed(as_columns, model=one_output, loss=nn.MSELoss())
 NO_DIRECTION = metric("gap", lambda outputs, targets: (outputs.std(), len(targets)))
-MEANS = metric("top", lambda outputs, _: (outputs.max(), 1), objective="max top")
 TWO_CLASSES = changed(
     lambda inputs, targets: (inputs, targets % 2), model=one_output,
     loss=lambda outputs, targets: functional.binary_cross_entropy_with_logits(
@@ -264,13 +235,6 @@ TWO_CLASSES = changed(
     ),
     metrics={"auc": BinaryAUROC()}, predict=lambda outputs: outputs[:, 0],
 )  # fmt: skip
-
-
-class Pair(Two):
-    """A pair for a loss of torch that takes tensors."""
-
-
-PAIR_FOR_MSE = changed(as_floats, model=Pair, loss=nn.MSELoss(), metrics={})
 
 
 def in_place_loss(outputs, targets):
@@ -319,24 +283,9 @@ def one_by_one(fault, *, labelled=True):
     return dataclasses.replace(MLP, dataset=load)
 
 
-class Words(nn.Module):
-    """A class for each of 8 rows, the classes in the last dimension."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(8, CLASSES)
-
-    def forward(self, x):
-        return self.head(x[:, 0])
-
-
 class Named(Head):
     def forward(self, x):
         return {"logits": super().forward(x)}
-
-
-def repeated(inputs, targets):
-    return inputs, np.repeat(targets[:, None], 8, axis=1)
 
 
 GENERATOR, RNG = torch.Generator().manual_seed(0), np.random.default_rng(0)
@@ -350,16 +299,12 @@ def flipped(image):
 OWN_GENERATOR = dataclasses.replace(
     MLP, augment=lambda x: x + torch.randn(x.shape, generator=GENERATOR)
 )
-OWN_RNG = dataclasses.replace(
-    MLP, augment=lambda x: x * torch.tensor(RNG.random(len(x)) < 0.9)[:, None, None, None]
-)
 OWN_TRANSFORM = one_by_one(lambda inputs, target: (flipped(inputs), target))
 RANDOM_TEST = one_by_one(lambda inputs, target: (inputs + torch.rand(()).numpy(), target))
 RANDOM_TARGET = one_by_one(lambda inputs, target: (inputs, random.randrange(4)), labelled=False)
 UNREADABLE = one_by_one(lambda inputs, target: (inputs["image"], target))
 OTHER_LABELS = one_by_one(lambda inputs, target: (inputs, (target + 1) % CLASSES))
 NO_PAIR = one_by_one(lambda inputs, _: inputs)
-LAST = changed(repeated, model=Words)
 LEARNT = dataclasses.replace(
     MLP,
     dataset=lambda options: (lambda data: dataclasses.replace(data, test=data.train))(
@@ -377,17 +322,14 @@ NAMED = networks.task(
 # What the check prints for each: the kind, and the beginning of the line.
 FOUND = {
     "OWN_GENERATOR": ("error", "augment: gives other inputs under the same seed: draw from the"),
-    "OWN_RNG": ("error", "augment: gives other inputs under the same seed: draw from the global"),
     "OWN_TRANSFORM": ("error", "dataset: gives other inputs under the same seed: draw from the"),
     "RANDOM_TEST": ("error", "dataset: gives different inputs each time: draw in the training set"),
     "RANDOM_TARGET": ("error", "dataset: gives a training example another target each time: draw"),
     "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
     "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),
     "OTHER_LABELS": ("warning", "dataset: example 0 has the target"),
-    "LAST": ("error", "loss: raised RuntimeError for outputs float32 (8, 8, 4) and targets"),
     "LEARNT": ("warning", "dataset: the test examples are the training examples: each test"),
     "NAMED": ("error", "metrics: top: gives"),
-    "PAIR_FOR_MSE": ("error", "loss: raised AttributeError for outputs a tuple of 2 and targets"),
     "TWO_CLASSES": ("error", "metrics: auc: gives"),
     "IN_PLACE_LOSS": ("error", "loss: changes the targets, which all clients share: work on"),
     "IN_PLACE_METRIC": ("error", "metrics: own: changes the outputs or the targets, which others"),
@@ -396,16 +338,10 @@ FOUND = {
     "NOTHING_BACK": ("error", "model: training failed: train returned a NoneType: return metrics"),
     "COLLECTION": ("error", "metrics: they are a MetricCollection: give a dictionary of them by"),
     "FLOATS": ("error", "loss: raised UserWarning for outputs float32 (8, 1) and targets"),
-    "NO_CLASSES": (
-        "error",
-        "metrics: accuracy: the default accuracy is of classes, and the",
-    ),
     "NO_DIRECTION": ("error", "objective: gap does not say whether more of it is better: give"),
-    "MEANS": ("error", "metrics: top: gives"),
     "SEVERAL": ("error", "metrics: f1: gives (4,), not one number: choose an average"),
     "NAN": ("error", "dataset: the training example 7 has NaN or infinite inputs: leave it"),
     "FROM_ONE": ("error", "loss: raised IndexError for outputs float32 (8, 4) and targets int64"),
-    "IGNORED": ("error", "dataset: there are training targets of -1, and a negative target is no"),
     "SIGNS": ("error", "dataset: there are training targets of -1, and a negative target is no"),
     "SHARE": ("error", "metrics: accuracy: counts 0."),
     "BY_BATCH": ("error", "prepare: gives an example another input with others than alone"),
@@ -417,20 +353,15 @@ FOUND = {
     "NO_TARGET": ("error", "dataset: the training examples have no target to be predicted"),
     "RATE": ("error", "learning_rate: is -0.1: give a number above 0"),
     "PERCENT": ("error", "target: is 95: give a share from 0 to 1"),
-    "LOSS_CLASS": ("error", "loss: raised RuntimeError for outputs float32 (8, 4) and"),
-    "LOSS_SHAPE": ("error", "loss: returned float32 (1,) for outputs float32 (8, 4)"),
     "NETWORK": ("error", "model: is a network: give a function that returns a new network"),
     "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
     "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
     "SOFTMAX": ("warning", "loss: torch's cross_entropy takes logits, and is given probabilities"),
     "LOGITS": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given other"),
-    "NLL_SOFTMAX": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given"),
     "SIGMOID": ("warning", "loss: torch's binary_cross_entropy_with_logits takes logits, and is"),
     "BELOW_0": ("warning", "loss: is -"),
     "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),
     "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
-    "FLOAT64": ("error", "model: raised RuntimeError for inputs float64 (8, 1, 8, 8)"),
-    "PAIR": ("error", "loss: raised TypeError for outputs a tuple of 2 and targets int64"),
     "BROADCAST": ("error", "metrics: accuracy: counts 14 of 8 predictions: give the number of"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
@@ -439,7 +370,6 @@ FOUND = {
         "error",
         "metrics: accuracy cannot tell which dimension of outputs float32 (8, 4,",
     ),
-    "GLOBAL": ("error", "model or loss: a client's training depends on who trained before in"),
     "PREPARED": ("error", "prepare: raised AttributeError for 8 inputs, float32 (1, 8, 8)"),
     "LAZY": ("error", "model: array '1.weight' has no shape yet: run an example through the"),
     "PADDED": ("error", "dataset: targets of 0 are ignored by the loss, but count as predictions"),

@@ -22,7 +22,9 @@ IDS, MASK = "input_ids", "attention_mask"
 
 
 def token_split(
-    texts: Sequence[Sequence[int]], length: int, owners: NDArray[np.int64] | None = None
+    texts: Sequence[Sequence[int] | NDArray[np.integer]],
+    length: int,
+    owners: NDArray[np.int64] | None = None,
 ) -> Split:
     """Return texts of token ids as examples of one length.
 

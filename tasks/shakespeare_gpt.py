@@ -88,12 +88,12 @@ def _splits(*, roman: bool) -> tuple[Split, Split]:
 
 
 def _tokens(split: Split) -> Split:
-    """Return lines as `encode` has them, each with what is to be predicted, as ids and targets."""
-    inputs, targets = np.asarray(split.inputs), np.asarray(split.targets)
-    texts = [
-        [int(read[0]), *map(int, predicted[predicted != NO_PREDICTION])]
-        for read, predicted in zip(inputs, targets, strict=True)
-    ]
+    """Return lines as `encode` has them as examples of `token_split`: a text is a line's symbols.
+
+    They are the first one, which is only read, and those to be predicted.
+    """
+    symbols = np.column_stack([np.asarray(split.inputs)[:, 0], np.asarray(split.targets)])
+    texts = [line[line != NO_PREDICTION] for line in symbols]
     return token_split(texts, UNROLL + 1, split.owners)
 
 

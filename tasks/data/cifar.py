@@ -1,13 +1,13 @@
 """Where CIFAR-10 comes from, and its two canonical forms: the binary and the python version."""
 
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from tasks.data.dataset import Schema, Split, Splits, reading
-from tasks.data.sources import Sources, read_hub, read_torchvision
+from tasks.data.formats import read_torchvision
+from tasks.data.sources import Sources
 
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32  # the binary version: a label, then the pixels
@@ -60,5 +60,5 @@ CIFAR10 = Sources(
     schema=Schema(np.uint8, SHAPE, classes=10),
     torchvision="CIFAR10",
     hub="uoft-cs/cifar10",
-    read_hub=partial(read_hub, column="img"),
+    column="img",
 )

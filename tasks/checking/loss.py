@@ -54,8 +54,7 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
     inputs, targets = trial.few(trial.tested)
     _called(trial, forward(trial.network().eval(), inputs), targets)
     inputs, targets = trial.few(trial.data.train, training=True)
-    model = trial.network()
-    outputs = forward(model, inputs)
+    outputs = forward(trial.network(), inputs)
     kinds, found = kinds_of(outputs, targets), _called(trial, outputs, targets)
     if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
         text = f"returned {described(found)} for {kinds}: return one number, with its gradient"
@@ -71,9 +70,6 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
     elif loss and _is_sum(trial, outputs, targets, loss):
         text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
         yield Finding("warning", "loss", text)
-    if any(getattr(module, "max_norm", None) is not None for module in model.modules()):
-        text = "an embedding with max_norm changes its weights in a pass: fedsgd does not send them"
-        yield Finding("warning", "model", text)
 
 
 def _called(trial: Trial, outputs: Any, targets: Any) -> Any:

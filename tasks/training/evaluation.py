@@ -1,7 +1,6 @@
 """Evaluation of a model on examples, in batches whose results are added in a fixed order."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -80,7 +79,8 @@ class Evaluator:
             ValueError: A metric's state cannot be right.
         """
         model = self.network().eval()
-        with self._seeded(place, first_leaf(inputs).device):
+        seed, is_torch = evaluation_seed(self._seed, place, self._client), self._task.shared_model
+        with seeded(seed, first_leaf(inputs).device, only_torch=is_torch):
             outputs = call_model(model, inputs)
             count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
@@ -89,10 +89,6 @@ class Evaluator:
                 name: metric.of_batch(found, targets) for name, metric in self._metrics.items()
             }
         return BatchResult(loss, count, states)
-
-    def _seeded(self, place: int, device: torch.device) -> AbstractContextManager[None]:
-        seed = evaluation_seed(self._seed, place, self._client)
-        return seeded(seed, device, only_torch=self._task.shared_model)
 
 
 def combine(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from functools import partial
 
 import numpy as np
 import torch
@@ -171,8 +170,6 @@ RATE = networks.task("rate", networks.mlp, learning_rate=-0.1)
 PERCENT = networks.task("percent", networks.mlp, target=95)
 NETWORK = networks.task("network", networks.mlp())
 NOTHING = networks.task("nothing", lambda: None)
-BAG = partial(nn.EmbeddingBag, networks.WORDS, CLASSES, max_norm=1.0)
-MAX_NORM = networks.task("max-norm", lambda: nn.Sequential(BAG()), networks.lines)
 SOFTMAX = networks.task("softmax", lambda: nn.Sequential(networks.mlp(), nn.Softmax(-1)))
 LOGITS = networks.task("nll", networks.mlp, loss=lambda o, t: functional.nll_loss(o, t))
 BELOW_0 = networks.task("below", networks.mlp, loss=lambda o, _: o.mean() - 9)
@@ -303,7 +300,6 @@ OWN_TRANSFORM = one_by_one(lambda inputs, target: (flipped(inputs), target))
 RANDOM_TEST = one_by_one(lambda inputs, target: (inputs + torch.rand(()).numpy(), target))
 RANDOM_TARGET = one_by_one(lambda inputs, target: (inputs, random.randrange(4)), labelled=False)
 UNREADABLE = one_by_one(lambda inputs, target: (inputs["image"], target))
-OTHER_LABELS = one_by_one(lambda inputs, target: (inputs, (target + 1) % CLASSES))
 NO_PAIR = one_by_one(lambda inputs, _: inputs)
 LEARNT = dataclasses.replace(
     MLP,
@@ -327,7 +323,6 @@ FOUND = {
     "RANDOM_TARGET": ("error", "dataset: gives a training example another target each time: draw"),
     "UNREADABLE": ("error", "dataset: reading example 0 raised IndexError: only integers"),
     "NO_PAIR": ("error", "dataset: example 0 is a ndarray, not a pair (input, target)"),
-    "OTHER_LABELS": ("warning", "dataset: example 0 has the target"),
     "LEARNT": ("warning", "dataset: the test examples are the training examples: each test"),
     "NAMED": ("error", "metrics: top: gives"),
     "TWO_CLASSES": ("error", "metrics: auc: gives"),
@@ -355,7 +350,6 @@ FOUND = {
     "PERCENT": ("error", "target: is 95: give a share from 0 to 1"),
     "NETWORK": ("error", "model: is a network: give a function that returns a new network"),
     "NOTHING": ("error", "model: returned a NoneType, not a torch.nn.Module"),
-    "MAX_NORM": ("warning", "model: an embedding with max_norm changes its weights in a pass"),
     "SOFTMAX": ("warning", "loss: torch's cross_entropy takes logits, and is given probabilities"),
     "LOGITS": ("warning", "loss: torch's nll_loss takes log-probabilities, and is given other"),
     "SIGMOID": ("warning", "loss: torch's binary_cross_entropy_with_logits takes logits, and is"),

@@ -51,11 +51,9 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
     own = task.loss.parameters() if isinstance(task.loss, nn.Module) else ()
     if any(parameter.requires_grad for parameter in own):
         raise TaskError("loss", "has weights of its own, which no client trains: put them in model")
-    inputs, targets = trial.few(trial.tested)
-    _called(trial, forward(trial.network().eval(), inputs), targets)
     inputs, targets = trial.few(trial.data.train, training=True)
     outputs = forward(trial.network(), inputs)
-    kinds, found = kinds_of(outputs, targets), _called(trial, outputs, targets)
+    kinds, found = kinds_of(outputs, targets), loss_of(trial, outputs, targets)
     if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
         text = f"returned {described(found)} for {kinds}: return one number, with its gradient"
         raise TaskError("loss", text)
@@ -72,7 +70,7 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
         yield Finding("warning", "loss", text)
 
 
-def _called(trial: Trial, outputs: Any, targets: Any) -> Any:
+def loss_of(trial: Trial, outputs: Any, targets: Any) -> Any:
     """Return what the loss returns; TaskError where it fails or changes the targets."""
     kept = copies(targets)
     try:

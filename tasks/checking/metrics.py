@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tasks.base import Task, is_cross_entropy
 from tasks.checking import Finding, TaskError
+from tasks.checking.loss import loss_of
 from tasks.checking.trial import Trial, copies, forward, is_probability, kinds_of, same
 from tasks.data.dataset import leaves
 from tasks.metrics import Metric, accuracy
@@ -22,10 +23,11 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-5  # sums in another order differ by less
 
 
 def check_metrics(trial: Trial) -> Iterator[Finding]:
-    """Yield the metrics of the initial model; TaskError where one cannot be right."""
+    """Yield the metrics of the initial model; TaskError where one, or the loss, cannot be right."""
     task = trial.task
     inputs, targets = trial.few(trial.tested)
     outputs = forward(trial.network().eval(), inputs)
+    loss_of(trial, outputs, targets)
     _check_dimension(task, outputs, targets)
     tried, found = [outputs, *_drawn(outputs)], []
     for name, metric in task.test_metrics().items():

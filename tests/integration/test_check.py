@@ -88,12 +88,13 @@ TASK = dataclasses.replace(digits_task.TASK, dataset=load)
 '''
 
 
-def test_a_fault_is_named_and_the_command_fails(tmp_path):
+def test_a_fault_is_named_and_the_command_fails(command_line, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "faulty.py").write_text(FAULTY)
     guide = examples(ROOT / "docs" / "writing-a-task.md")
     (tmp_path / "digits_task.py").write_text(guide["digits_task.py"])
-    ended = simulation("check", "faulty:TASK", cwd=tmp_path)
-    assert ended.returncode == 1
-    assert "error   loss: raised IndexError for outputs float32 (8, 10) and" in ended.stdout
-    assert "Target 10 is out of bounds. Number the classes from 0" in ended.stdout
-    assert ended.stderr.splitlines()[-1] == "error: 1 error in faulty:TASK"
+    status, shown, error = command_line("check", "faulty:TASK")
+    assert status == 1
+    assert "error   loss: raised IndexError for outputs float32 (8, 10) and" in shown
+    assert "Target 10 is out of bounds. Number the classes from 0" in shown
+    assert error.splitlines()[-1] == "error: 1 error in faulty:TASK"

@@ -17,12 +17,9 @@ from tasks.checking.all_checks import all_checks
 from tasks.data.dataset import DataOptions
 from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
-from tasks.training import batch_size
-from tasks.training.local_training import TaskClient
 from tests.integration.test_example_tasks import start
 from tests.support.example_tasks import EXAMPLES
 from tests.support.run_folders import only_folder, read_history
-from tests.support.task_clients import gradient
 
 # Besides the page's task: square weights, so that A and B have as many entries.
 SQUARE = """
@@ -131,26 +128,6 @@ def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
     arrays = ModelArrays.of(tasks.load("square_task:FROZEN").initial_model(1))
     assert arrays.sent
     assert all("lora_B" in name for name in arrays.sent)
-
-
-def test_gradient_in_parts_is_that_of_the_whole_batch(page, monkeypatch):
-    model = page.TASK.initial_model(1).double()
-    with torch.no_grad():  # B is zero at first, and so is the gradient of A
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_()
-    data = page.load(DataOptions())
-    model.eval()
-    monkeypatch.setattr(model, "train", lambda *_: model)  # no dropout
-    examples = page.TASK.examples(data.train, CPU)
-    client = TaskClient(page.TASK, lambda: model, examples)
-    weights = [*read_arrays(model, client.arrays.sent).values()]
-    whole, _, _ = gradient(client, weights, {})
-    monkeypatch.setattr(batch_size, "MAX_BATCH", 7)
-    parts, _, _ = gradient(client, weights, {})
-    for a, b in zip(whole, parts, strict=True):
-        # A part's share of the tokens is a float32.
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(a).max())
 
 
 def test_checks_find_nothing_wrong(page):

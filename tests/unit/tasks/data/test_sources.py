@@ -1,6 +1,5 @@
 import hashlib
 import logging
-import os
 import re
 import sys
 import threading
@@ -23,7 +22,6 @@ from tasks.data.shakespeare import SHAKESPEARE
 from tests.support import idx_files
 from tests.support.data_slices import WHOLE, needs_whole_data
 from tests.support.idx_files import NAMES
-from tests.support.processes import simulation
 
 SLOW = pytest.mark.slow
 UNREACHABLE = "http://127.0.0.1:9/"
@@ -161,14 +159,6 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
     assert np.array_equal(after.train.targets, labels)
     digest = hashlib.sha256(Path(mnist.__file__).read_bytes()).hexdigest()
     assert all(f"-v1-{digest[:12]}." in name for name in cached(cache)), "the reader's file"
-
-
-@pytest.mark.slow
-def test_hub_that_cannot_be_reached_is_one_line(cache):
-    environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    done = simulation("partition", "--data-source", "hub", env=environment)
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: data-source = 'hub': MNIST cannot be loaded (ConnectionError")
 
 
 @pytest.mark.parametrize(

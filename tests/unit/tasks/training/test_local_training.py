@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 from flwr import common
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from tasks.mnist import MNIST_2NN, MNIST_LOGISTIC
@@ -207,22 +205,6 @@ def test_gradient_with_momentum_returns_the_momentum_buffer():
         assert same(found, momentum.values())
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-12)
-
-
-@given(
-    steps=st.integers(1, 6), size=st.sampled_from([0, 1, 4, 10, 23, 40]), seed=st.integers(0, 99)
-)
-@settings(max_examples=30, deadline=None)
-def test_gathering_only_the_examples_of_few_steps_gives_identical_result(steps, size, seed):
-    def gather_all(self, generator, limit=None):
-        return shuffled(self, generator)
-
-    shuffled = Examples.shuffled
-    changes = {"local_steps": steps, "batch_size": size, "seed": seed}
-    few = trained_on(LOGISTIC, **changes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Examples, "shuffled", gather_all)
-        assert same(few, trained_on(LOGISTIC, **changes))
 
 
 def noisy(images):

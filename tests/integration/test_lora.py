@@ -58,7 +58,7 @@ def whole_test_set(page):
 
 
 def test_only_adapters_are_sent(page, tmp_path):
-    result = start(tmp_path / "runs", "lora", num_server_rounds=2)
+    result = start(tmp_path / "runs", "lora", num_server_rounds=2, local_steps=1)
     model = page.TASK.initial_model(1)
     arrays = ModelArrays.of(model)
     assert all("lora_" in name for name in arrays.sent)
@@ -111,7 +111,7 @@ def test_base_may_be_a_folder_and_lora_a_config(page, tmp_path):
 
 
 def test_clients_own_tests_give_the_perplexity_of_all_their_tokens(page, tmp_path):
-    last = read_history(train(tmp_path / "runs", fraction_evaluate=1.0))[-1]
+    last = read_history(train(tmp_path / "runs", fraction_evaluate=1.0, local_steps=1))[-1]
     together = last["client_metrics"]["perplexity"]
     assert together == pytest.approx(last["test_metrics"]["perplexity"], rel=1e-6)
     assert together < last["client_metrics"]["perplexity-p90"]
@@ -119,7 +119,7 @@ def test_clients_own_tests_give_the_perplexity_of_all_their_tokens(page, tmp_pat
 
 def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
     whole, frozen = (
-        read_history(train(tmp_path / name, f"square_task:{name}"))[-1]["total"]
+        read_history(train(tmp_path / name, f"square_task:{name}", local_steps=1))[-1]["total"]
         for name in ("TASK", "FROZEN")
     )
     for way in ("up", "down"):

@@ -84,9 +84,7 @@ NOT_RUN = {
         "python simulation.py run --ray-address FIRST:6379 --num-workers 8",
     ],
     "It takes minutes.": [
-        "make hashes", "python -m benchmarks.step", "python -m benchmarks.latency",
-        "python -m benchmarks.devices",
-        "python -m benchmarks.clients",
+        "make hashes", "python -m benchmarks.step",
     ],
     "It serves until it is stopped.": ["tensorboard --logdir runs"],
 }  # fmt: skip

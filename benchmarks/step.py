@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 BATCH_SIZES = {"mnist-logistic": 20, "cifar10-cnn": 50, "cifar10-vgg11": 20}
 LEARNING_RATE = 0.001
 SETTINGS, STEPS = TrainingSettings(learning_rate=LEARNING_RATE), 60
-# About this long is spent on each measurement.
+# The time that each measurement takes, about.
 SECONDS = 0.15
 
 

@@ -81,8 +81,8 @@ def train_centrally(
         TrainingCallbacks(run, callbacks) as training,
         seeded(derive_seed(config.seed, "local"), device),
     ):
-        history = [metrics_after(0, time.monotonic())]
-        training.on_round_end(history[0], _record(model))
+        history = training.result.history
+        training.on_round_end(metrics_after(0, time.monotonic()), _record(model))
         while not plan.ends_after(history):
             step = history[-1].round
             started = time.monotonic()
@@ -94,8 +94,7 @@ def train_centrally(
                     f"the loss is not finite after step {step + steps}; give a smaller "
                     f"learning-rate than {plan.learning_rate:g}"
                 )
-            history.append(metrics_after(step + steps, started, loss))
-            training.on_round_end(history[-1], _record(model))
+            training.on_round_end(metrics_after(step + steps, started, loss), _record(model))
     return training.result
 
 

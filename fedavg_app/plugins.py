@@ -19,7 +19,6 @@ CALLBACKS = Registry[Callback](
     Callback,
     "callback",
     {
-        "mlflow": "fedavg_app.callbacks.trackers:MLflow",
         "tensorboard": "fedavg_app.callbacks.trackers:TensorBoard",
         "wandb": "fedavg_app.callbacks.trackers:WandB",
     },

@@ -2,14 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedavg_app.callbacks.base import MakeCallback, TrainingRun
-from fedavg_app.callbacks.checkpoints import Checkpoints
-from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.callbacks.training_callbacks import Checkpoints, TrainingCallbacks
 from fedavg_app.config import RunConfig, parse_config, warn_of_ignored, with_clients
 from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
@@ -81,8 +79,8 @@ def run(
         best_model=prepared.state.best_model if prepared.state else None,
         own_data=nodes.own_data,
     )  # fmt: skip
-    checkpoints = partial(Checkpoints, strategy=strategy, grid=grid)
-    with TrainingCallbacks(training_run, [*callbacks, checkpoints]) as training:
+    checkpoints = Checkpoints(strategy, grid)
+    with TrainingCallbacks(training_run, callbacks, checkpoints) as training:
         strategy.summary()
         nodes.log_own_data()
         if strategy.local_work:
@@ -99,7 +97,7 @@ def run(
             evaluation(prepared.task, data, config),
             prepared.task.test_metrics(),
             lambda metrics, sent: training.on_round_end(metrics, prepared.model.complete(sent)),
-            prepared.completed,
+            training.result.history,
             prepared.clock,
         )
         with reporting_strategy_errors(config):

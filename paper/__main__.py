@@ -17,17 +17,13 @@ app = typer.Typer(
 )
 
 RESULTS, BOARDS = Path("results"), Path("paper/boards")
-ResultsOption = Annotated[
+Results = Annotated[
     Path, typer.Option(file_okay=False, help="the folder of results and their records")
-]  # fmt: skip
-BoardsOption = Annotated[
-    Path, typer.Option(exists=True, file_okay=False, help="the folder of boards")
-]  # fmt: skip
-DataOption = Annotated[
+]
+Boards = Annotated[Path, typer.Option(exists=True, file_okay=False, help="the folder of boards")]
+DataDir = Annotated[
     Path | None,
-    typer.Option(
-        exists=True, file_okay=False, help="a directory with the data set's canonical files"
-    ),
+    typer.Option(exists=True, file_okay=False, help="a directory with the canonical files"),
 ]
 
 
@@ -37,12 +33,10 @@ def sweep(
         Path, typer.Argument(exists=True, dir_okay=False, help="the experiment's TOML file")
     ],
     *,
-    results: ResultsOption = RESULTS,
-    data_dir: DataOption = None,
-    jobs: Annotated[
-        int, typer.Option(min=0, help="runs at a time; 0 means one per CPU core")
-    ] = 0,
-) -> None:  # fmt: skip
+    results: Results = RESULTS,
+    data_dir: DataDir = None,
+    jobs: Annotated[int, typer.Option(min=0, help="runs at a time; 0 is one per core")] = 0,
+) -> None:
     """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
     from fedavg_app.ray_engine.ray_cluster import usable_cpus
     from fedavg_app.sweep.run_process import shared_launcher
@@ -60,11 +54,11 @@ def report(
     experiments: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="the folder of experiments")
     ] = Path("paper/experiments"),
-    results: ResultsOption = RESULTS,
+    results: Results = RESULTS,
     title: Annotated[
         str, typer.Option(help="the page's title, without the text about the papers")
     ] = "",
-) -> None:  # fmt: skip
+) -> None:
     """Write the page that shows all results next to the papers' numbers, and its pictures."""
     from paper.report import write_report
 
@@ -72,11 +66,7 @@ def report(
 
 
 @app.command()
-def board(
-    *,
-    boards: BoardsOption = BOARDS,
-    results: ResultsOption = RESULTS,
-) -> None:  # fmt: skip
+def board(*, boards: Boards = BOARDS, results: Results = RESULTS) -> None:
     """Write the page of the boards: methods by the bytes that they send to fixed accuracies."""
     from paper.board_page import write_page
 
@@ -94,21 +84,20 @@ def enter(
         list[str] | None, typer.Option("--set", help="another key: learning-rate=0.1; repeat it")
     ] = None,
     seeds: Annotated[str, typer.Option(help="seeds, with commas between them")] = "1,2,3",
-    boards: BoardsOption = BOARDS,
-    results: ResultsOption = RESULTS,
-    data_dir: DataOption = None,
+    boards: Boards = BOARDS,
+    results: Results = RESULTS,
+    data_dir: DataDir = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
-) -> None:  # fmt: skip
+) -> None:
     """Enter a strategy on a board: run the missing seeds, and print its rank."""
     from fedavg_app.sweep.run_process import shared_launcher
     from paper.boards import load_board
-    from paper.enter import check_data, describe_place, entry_keys, plan_entry
+    from paper.enter import describe_place, entry_keys, plan_entry
     from paper.sweep import sweep as run_missing
 
     entered = load_board(boards, board)
     keys = entry_keys(entered, strategy, strategy_args, set_ or [])
-    config, experiment = plan_entry(entered, keys, seeds)
-    check_data(entered, config, data_dir)
+    config, experiment = plan_entry(entered, keys, seeds, data_dir)
     with shared_launcher(data_dir, jobs) as launch:
         run_missing(experiment, results, launch, jobs, name)
     for line in describe_place(entered, config, results):

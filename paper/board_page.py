@@ -4,17 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from fedavg_app.config import RunConfig
 from paper.boards import MEASURES, METHOD, Board, Row, load_boards, standings
-from paper.cell_text import NOT_RUN, SYMBOLS, number
 from paper.experiments import Measure
 from paper.records import RECORDS, Record, read_all
+from paper.text import NONE, SYMBOLS, number, seeds
 from tasks.arguments import inline
 from tasks.data.atomic_file import replacing
 
-PAGE = "leaderboard.md"
 # These are said in one word each, or in the method's name.
 SAID = ("strategy", "strategy-args", "local-epochs", "local-steps", "batch-size", "learning-rate")
 
@@ -25,20 +24,25 @@ def write_page(boards: Path, results: Path) -> Path:
     Raises:
         ConfigError: A board or a record cannot be read.
     """
-    environment = Environment(  # noqa: S701  # it is Markdown, not HTML
-        loader=PackageLoader("paper"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
+    records = read_all(results / RECORDS)
+    shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
+    results.mkdir(parents=True, exist_ok=True)
+    return write_template(results / "leaderboard.md", boards=shown)
+
+
+def write_template(path: Path, **values: Any) -> Path:
+    """Write a file by the template of its name; return its path."""
+    environment = Environment(
+        loader=PackageLoader("paper"), autoescape=select_autoescape(), undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=path.suffix == ".md",
     )  # fmt: skip
     environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("<", "&lt;")
     # Columns are narrow: lines are not to break within "n = 1".
     environment.filters["tied"] = lambda text: text.replace(" = ", "&nbsp;=&nbsp;")
-    records = read_all(results / RECORDS)
-    shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
-    page = environment.get_template(PAGE).render(boards=shown)
-    results.mkdir(parents=True, exist_ok=True)
-    with replacing(results / PAGE) as temporary:
+    page = environment.get_template(path.name).render(**values)
+    with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    return results / PAGE
+    return path
 
 
 def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
@@ -47,13 +51,11 @@ def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
     The highest target, by which rows are ordered, comes first; minutes only if a row has them.
     """
     kinds = [kind for kind in MEASURES if any(row.scores[board.targets[0], kind] for row in rows)]
+    heads = [what(board, kind) for kind in kinds]
     return {
         "board": board,
         "shared": inline(board.run),
-        "heads": [
-            (f"{100 * target:g} %", [what(board, kind) for kind in kinds])
-            for target in reversed(board.targets)
-        ],
+        "heads": [(f"{100 * target:g} %", heads) for target in reversed(board.targets)],
         "rows": [_show_row(board, rows, row, kinds) for row in rows],
     }
 
@@ -66,54 +68,50 @@ def what(board: Board, kind: Measure) -> str:
 def place(board: Board, rows: list[Row], row: Row) -> str:
     """Return a row's rank; a dash if not all its seeds reach the highest target."""
     arrived = row.mean(board.targets[-1], MEASURES[0]) is not None
-    return str(rows.index(row) + 1) if arrived else NOT_RUN
+    return str(rows.index(row) + 1) if arrived else NONE
 
 
 def name(row: Row) -> str:
     """Return what the method is called: what it was entered as, or its strategy."""
-    given = [entry.record.name for entry in row.runs if entry.record.name]
+    given = [record.name for record in row.runs if record.name]
     strategy, arguments = row.settings["strategy"], row.settings["strategy-args"]
     return given[-1] if given else f"{strategy}, {arguments}" if arguments else strategy
 
 
 def cell(row: Row, target: float, kind: Measure) -> str:
     """Return the mean over the seeds with how far they lie apart, or how many of them arrived."""
-    values = row.scores[target, kind]
+    values, mean = row.scores[target, kind], row.mean(target, kind)
     if not values:
-        return NOT_RUN
-    arrived, mean = [value for value in values if value is not None], row.mean(target, kind)
+        return NONE
     if mean is None:
-        return f"{len(arrived)} of {len(values)} seeds" if arrived else "not reached"
-    shown = number(mean, kind)
-    if len(values) == 1:
-        return shown
-    return f"{shown} ({number(min(arrived), kind)} to {number(max(arrived), kind)})"
+        return "not reached" if set(values) == {None} else seeds(values)
+    found = [value for value in values if value is not None]
+    apart = f" ({number(min(found), kind)} to {number(max(found), kind)})"
+    return number(mean, kind) + (apart if len(found) > 1 else "")
 
 
 def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure]) -> dict[str, Any]:
-    records = [entry.record for entry in row.runs]
+    records = row.runs
+
+    def each(part: Callable[[Record], str]) -> str:
+        """Return the records' texts, each once, with a dash for a record without a text."""
+        return "; ".join(dict.fromkeys(part(record) or NONE for record in records))
+
     return {
         "place": place(board, rows, row),
         "name": name(row),
         "settings": _settings(row),
         "seeds": len(records),
         "cells": [cell(row, target, kind) for target in reversed(board.targets) for kind in kinds],
-        "ends": _each(records, _end),
+        "ends": each(_end),
         "command": records[0].repeat,
         "numbers": ", ".join(str(record.config["seed"]) for record in records),
-        "commit": _each(records, lambda record: record.commit[:10] + record.commit[40:]),
-        "versions": _each(
-            records, lambda record: ", ".join(map(" ".join, record.versions.items()))
-        ),
-        "dates": _each(records, lambda record: record.date),
+        "commit": each(lambda record: record.commit[:10] + record.commit[40:]),
+        "versions": each(lambda record: ", ".join(map(" ".join, record.versions.items()))),
+        "dates": each(lambda record: record.date),
         "data": board.data[:8],
-        "models": _each(records, lambda record: record.model[:8]),
+        "models": each(lambda record: record.model[:8]),
     }
-
-
-def _each(records: list[Record], part: Callable[[Record], str]) -> str:
-    """Return the records' texts, each once, with a dash for a record without a text."""
-    return "; ".join(dict.fromkeys(part(record) or NOT_RUN for record in records))
 
 
 def _end(record: Record) -> str:
@@ -133,6 +131,6 @@ def _settings(row: Row) -> str:
     parts += [
         f"{key} = {own[key]}" for key in METHOD if key not in SAID and own[key] != defaults[key]
     ]
-    if any(entry.record.name for entry in row.runs):
+    if any(record.name for record in row.runs):
         parts.append(" ".join(filter(None, (own["strategy"], own["strategy-args"]))))
     return ", ".join(parts)

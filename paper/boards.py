@@ -3,21 +3,22 @@
 docs/leaderboard.md has the keys of a board's file in paper/boards/, and what is counted.
 """
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedavg_app.config import RunConfig, kebab, parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.links import LinkName
-from fedavg_app.sweep.identity import Identity, settings
-from paper.experiments import Column, Keys, Measure
-from paper.records import Record, Stored
+from fedavg_app.sweep.grid import read_keys
+from fedavg_app.sweep.planned_run import Identity, settings
+from paper.experiments import Column, Keys, Measure, problems
+from paper.records import Record
 from paper.tables import measure
 from tasks.training.training_settings import LocalWork
 
@@ -26,7 +27,7 @@ METHOD = (
     "strategy", "strategy-args", "learning-rate", "learning-rate-decay", "client-mods",
     *(kebab(name) for name in LocalWork.model_fields if name != "seed"),
 )  # fmt: skip
-# These say how often a run is tested and when it ends.
+# The keys that say how often a run is tested and when it ends.
 LIMIT, TESTS, TARGET = "num-server-rounds", "evaluate-every", "target"
 # The data are compared by their fingerprint, wherever they are from.
 NOT_SHARED = {*METHOD, LIMIT, TESTS, TARGET, "seed", "data-source"}
@@ -54,6 +55,14 @@ class Board(BaseModel):
     link: LinkName = "4g"
     run: Keys
     defaults: Keys = {}
+
+    @model_validator(mode="after")
+    def _entries_choose(self) -> Self:
+        if self.targets != sorted(set(self.targets)):
+            raise ValueError("targets: give them rising, each once")
+        if chosen := {*METHOD, LIMIT, TESTS, "seed"} & self.run.keys():
+            raise ValueError(f"run.{min(chosen)}: entries choose it; put it into defaults")
+        return self
 
     def config(self, keys: Keys) -> RunConfig:
         """Return the config of an entry.
@@ -89,7 +98,7 @@ class Row:
     """
 
     settings: dict[str, Any]
-    runs: tuple[Stored, ...]
+    runs: tuple[Record, ...]
     scores: dict[tuple[float, Measure], tuple[float | None, ...]]
 
     def mean(self, target: float, kind: Measure) -> float | None:
@@ -109,19 +118,13 @@ def load_board(folder: Path, name: str) -> Board:
     if not path.is_file():
         known = ", ".join(sorted(path.stem for path in folder.glob("*.toml"))) or "none"
         raise ConfigError("board", name, f"there is no such board in {folder}; known: {known}")
+    content = {**read_keys(path, "board"), "name": name}
     try:
-        board = Board.model_validate({**tomllib.loads(path.read_text("utf-8")), "name": name})
-        if board.targets != sorted(set(board.targets)):
-            raise ValueError("targets: give them rising, each once")
-        if chosen := {*METHOD, LIMIT, TESTS, "seed"} & board.run.keys():
-            raise ValueError(f"run.{min(chosen)}: entries choose it; put it into defaults")
+        board = Board.model_validate(content)
         board.config(board.defaults)
-    except ValidationError as error:
-        first = error.errors()[0]
-        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (ValidationError, ConfigError) as error:
+        text = problems(error) if isinstance(error, ValidationError) else str(error)
         raise ConfigError("board", str(path), text) from error
-    except ValueError as error:
-        raise ConfigError("board", str(path), str(error)) from error
     return board
 
 
@@ -130,17 +133,17 @@ def load_boards(folder: Path) -> list[Board]:
     return [load_board(folder, path.stem) for path in sorted(folder.glob("*.toml"))]
 
 
-def standings(board: Board, records: Iterable[Stored]) -> list[Row]:
+def standings(board: Board, records: Iterable[Record]) -> list[Row]:
     """Return the board's rows: the row that sends least up to the highest target comes first.
 
     Rows that do not reach it with all seeds follow, by the lower targets.
     """
     shared = settings(board.config({}))
-    found: dict[Identity, list[Stored]] = {}
+    found: dict[Identity, list[Record]] = {}
     for entry in records:
         own = dict(entry.identity)
         if (
-            entry.record.fingerprint == board.data
+            entry.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
             and (own[TARGET] == shared[TARGET] or _at_least(own[TARGET], board.targets[-1]))
@@ -160,40 +163,37 @@ def _at_least(target: float | str, highest: float) -> bool:
     return not isinstance(target, str) and target >= highest
 
 
-def _row(board: Board, method: dict[str, Any], runs: Sequence[Stored]) -> Row:
-    # Else the time of the local work is not known (`paper.tables.computing_seconds`).
+def _row(board: Board, method: dict[str, Any], runs: Sequence[Record]) -> Row:
+    # The time of epochs and of single gradients is not known (`paper.tables.computing_seconds`).
     timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
     scores = {
-        (target, kind): tuple(_score(board, entry.record, target, kind) for entry in runs)
+        (target, kind): tuple(_score(board, entry, target, kind) for entry in runs)
         if timed or kind != "minutes-to-target"
         else ()
-        for target in board.targets
-        for kind in MEASURES
+        for target, kind in product(board.targets, MEASURES)
     }
     return Row(method, tuple(runs), scores)
 
 
-def _score(board: Board, record: Record, target: float, kind: Measure) -> float | None:
-    return measure(record, kind, Column(name=board.name, target=target, link=board.link))
+def _score(board: Board, entry: Record, target: float, kind: Measure) -> float | None:
+    return measure(entry, kind, Column(name=board.name, target=target, link=board.link))
 
 
-def _one_a_seed(board: Board, runs: Sequence[Stored]) -> list[Stored]:
+def _one_a_seed(board: Board, runs: Sequence[Record]) -> list[Record]:
     """Return the runs of a method that can be combined, one per seed.
 
     Runs with fewer rounds than others count only if all of them reached the highest target, so that
     their limit did not matter. Of several runs of a seed, the most often tested counts.
     """
-    by_limit: dict[int, list[Stored]] = {}
-    for entry in runs:
-        by_limit.setdefault(dict(entry.identity)[LIMIT], []).append(entry)
-    highest = board.targets[-1]
-    chosen: dict[int, Stored] = {}
-    for limit, own in sorted(by_limit.items()):
-        arrived = [_score(board, entry.record, highest, "rounds-to-target") for entry in own]
-        if limit < max(by_limit) and None in arrived:
-            continue
-        for entry in own:
-            seed, tests = (dict(entry.identity)[key] for key in ("seed", TESTS))
-            if seed not in chosen or tests <= dict(chosen[seed].identity)[TESTS]:
-                chosen[seed] = entry
-    return [chosen[seed] for seed in sorted(chosen)]
+    found = [(dict(entry.identity), entry) for entry in runs]
+    longest = max(own[LIMIT] for own, _ in found)
+    short = {
+        own[LIMIT] for own, entry in found
+        if own[LIMIT] < longest
+        and _score(board, entry, board.targets[-1], "rounds-to-target") is None
+    }  # fmt: skip
+    counted = [(own["seed"], own[TESTS], own[LIMIT], entry) for own, entry in found
+               if own[LIMIT] not in short]  # fmt: skip
+    # The last of a seed counts: the most often tested, and of these the longest.
+    counted.sort(key=lambda run: (run[0], -run[1], run[2]))
+    return list({seed: entry for seed, _, _, entry in counted}.values())

@@ -6,24 +6,19 @@ from pathlib import Path
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.server.preparation import load_data, resolve
-from fedavg_app.sweep.identity import identity
+from fedavg_app.sweep.planned_run import identity
 from paper.board_page import cell, name, place, what
 from paper.boards import MEASURES, METHOD, Board, standings
 from paper.experiments import Column, Experiment, Keys, Row
 from paper.records import RECORDS, read_all
+from paper.text import seeds
 
 
 def entry_keys(board: Board, strategy: str, arguments: str, words: Sequence[str]) -> Keys:
-    """Return the keys of an entry; those that it does not give are the board's defaults.
-
-    Args:
-        board: The board.
-        strategy: The strategy's name or path.
-        arguments: Its arguments.
-        words: Other keys, each as "key=value".
+    """Return the keys of an entry, the board's defaults among them; words are "key=value".
 
     Raises:
-        ConfigError: A seed is something else.
+        ConfigError: A word is something else.
     """
     own: Keys = {}
     for word in words:
@@ -37,46 +32,36 @@ def entry_keys(board: Board, strategy: str, arguments: str, words: Sequence[str]
     return keys
 
 
-def plan_entry(board: Board, keys: Keys, seeds: str) -> tuple[RunConfig, Experiment]:
-    """Return the config of an entry, and its runs as an experiment.
+def plan_entry(
+    board: Board, keys: Keys, numbers: str, data_dir: Path | None
+) -> tuple[RunConfig, Experiment]:
+    """Return the config of an entry, and its runs, one for each seed, as an experiment.
 
     Raises:
-        ConfigError: They cannot be used: nothing has been run.
-    """
-    config = board.config(keys)
-    resolve(config)
-    try:
-        numbers = [int(seed) for seed in seeds.split(",")]
-    except ValueError as error:
-        raise ConfigError("seeds", seeds, "give numbers, such as 1,2,3") from error
-    return config, Experiment(
-        name=f"board-{board.name}",
-        title=board.title,
-        source="an entry",
-        measure="upload-to-target",
-        data=board.data,
-        run=board.shared,
-        columns=[Column(name=board.name)],
-        # Lists, for of these the names of the records are made.
-        rows=[
-            Row(name=config.strategy, run={**{key: [keys[key]] for key in keys}, "seed": numbers})
-        ],
-    )
-
-
-def check_data(board: Board, config: RunConfig, data_dir: Path | None) -> None:
-    """Check that the runs will have the board's data.
-
-    Raises:
-        ConfigError: They are others.
+        ConfigError: They cannot be used, or the data are not the board's: nothing has been run.
         DataError: There are none.
     """
-    config = config.model_copy(update={"data_dir": str(data_dir or "")})
+    config = board.config(keys)
     task, _, _ = resolve(config)
-    data = load_data(config, task)
+    try:
+        values = {
+            **{key: [value] for key, value in keys.items()},
+            "seed": [int(seed) for seed in numbers.split(",")],
+        }
+    except ValueError as error:
+        raise ConfigError("seeds", numbers, "give numbers, such as 1,2,3") from error
+    located = config.model_copy(update={"data_dir": str(data_dir or "")})
+    data = load_data(located, task)
     if data.fingerprint != board.data:
         fix = f"these are not the data of {board.name} but {data.description}"
-        raise ConfigError("data-dir", config.data_dir, fix)
+        raise ConfigError("data-dir", located.data_dir, fix)
+    return config, Experiment(
+        name=f"board-{board.name}", title=board.title, source="an entry",
+        measure="upload-to-target", data=board.data, run=board.shared,
+        columns=[Column(name=board.name)],
+        # Each is a list of one value: a record is named by the keys that are lists.
+        rows=[Row(name=config.strategy, run=values)],
+    )  # fmt: skip
 
 
 def describe_place(board: Board, config: RunConfig, results: Path) -> Iterator[str]:
@@ -86,8 +71,8 @@ def describe_place(board: Board, config: RunConfig, results: Path) -> Iterator[s
     row = next(row for row in rows if row.settings == method)
     number, highest = place(board, rows, row), f"{100 * board.targets[-1]:g} %"
     where = f"is {number} of {len(rows)}" if number.isdigit() else "has no place"
-    seeds = f"{len(row.runs)} seeds" if len(row.runs) > 1 else "one seed"
-    yield f"{board.name}: {name(row)} {where} by the bytes up to {highest}; {seeds}"
+    how_many = seeds([0.0] * len(row.runs))
+    yield f"{board.name}: {name(row)} {where} by the bytes up to {highest}; {how_many}"
     for target in board.targets:
         cells = (f"{what(board, kind)} {cell(row, target, kind)}" for kind in MEASURES)
         yield f"  {100 * target:g} %: {', '.join(cells)}"

@@ -6,7 +6,6 @@ and the columns say, a row of central training takes over what that knows.
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,6 +24,7 @@ from fedavg_app.config import (
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.links import LinkName
+from fedavg_app.sweep.grid import read_keys
 from tasks.arguments import Arguments
 
 Entry = float | str
@@ -36,8 +36,6 @@ Measure = Literal[
     "rounds-to-target", "best-accuracy", "upload-to-target", "traffic-to-target",
     "minutes-to-target",
 ]  # fmt: skip
-
-
 Keys = dict[str, Any]  # of the run config, by kebab-case key; a list is a grid
 
 
@@ -65,6 +63,14 @@ class Row(_Part):
     hours: list[Annotated[float, Field(ge=0)]] = []
     central: bool = False
 
+    def entries(self, place: int) -> tuple[Entry | None, Entry | None, float]:
+        """Return what the paper has in a column, what others have, and the hours of a run."""
+        paper, others = (
+            entries[place] if entries and entries[place] != "" else None
+            for entries in (self.paper, self.others)
+        )
+        return paper, others, self.hours[place] if self.hours else 0.0
+
 
 @dataclass(frozen=True)
 class Run:
@@ -88,13 +94,17 @@ class Cell:
     """A cell of the table: all the runs of its grid.
 
     Attributes:
+        paper: What the paper has; None where nothing.
+        others: What earlier replications have; None where nothing.
         hours: The estimated hours of a run; 0 if unknown.
     """
 
     row: Row
     column: Column
     runs: tuple[Run, ...]
-    hours: float = 0.0
+    paper: Entry | None
+    others: Entry | None
+    hours: float
 
     @property
     def name(self) -> str:
@@ -142,19 +152,23 @@ class Experiment(_Part):
         Raises:
             ConfigError: A run has an unknown key or a value out of its range.
         """
-        varying = self._varying()
+        keys = [[self._keys(row, column) for column in self.columns] for row in self.rows]
+        flat = [own for row in keys for own in row]
+        varying = {
+            key
+            for key in set().union(*flat)
+            if isinstance(flat[0].get(key), list)
+            or any(own.get(key) != flat[0].get(key) for own in flat)
+        }
         return [
             [
-                Cell(row, column, tuple(self._runs(row, column, varying)), hours)
-                for column, hours in zip(
-                    self.columns, row.hours or [0.0] * len(self.columns), strict=True
-                )
+                Cell(row, column, tuple(self._runs(row, column, own, varying)), *row.entries(place))
+                for place, (column, own) in enumerate(zip(self.columns, keys_of_row, strict=True))
             ]
-            for row in self.rows
+            for row, keys_of_row in zip(self.rows, keys, strict=True)
         ]
 
-    def _runs(self, row: Row, column: Column, varying: set[str]) -> Iterator[Run]:
-        keys = self._keys(row, column)
+    def _runs(self, row: Row, column: Column, keys: Keys, varying: set[str]) -> Iterator[Run]:
         grid = {key: values for key, values in keys.items() if isinstance(values, list)}
         for places in product(*(range(len(values)) for values in grid.values())):
             chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
@@ -175,16 +189,6 @@ class Experiment(_Part):
             shared = {key: value for key, value in shared.items() if key in known}
         return shared | row.run | _added_up([shared, row.run])
 
-    def _varying(self) -> set[str]:
-        """Return the keys whose values differ among cells."""
-        cells = [self._keys(row, column) for row in self.rows for column in self.columns]
-        return {
-            key
-            for key in set().union(*cells)
-            if isinstance(cells[0].get(key), list)
-            or any(keys.get(key) != cells[0].get(key) for keys in cells)
-        }
-
 
 def load(path: Path) -> Experiment:
     """Return the experiment in a file; its name is the file's.
@@ -192,25 +196,23 @@ def load(path: Path) -> Experiment:
     Raises:
         ConfigError: It is not such a table.
     """
+    content = read_keys(path, "experiment")
+    if name := content.pop("rows_from", None):
+        other = read_keys(path.parent / name, "experiment")
+        rows = [
+            {key: row[key] for key in row if key not in BY_COLUMN} for row in other.get("rows", [])
+        ]
+        content |= {"run": other.get("run", {}), "rows": rows}
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        if name := content.pop("rows_from", None):
-            other = tomllib.loads((path.parent / name).read_text(encoding="utf-8"))
-            rows = [
-                {key: row[key] for key in row if key not in BY_COLUMN}
-                for row in other.get("rows", [])
-            ]
-            content |= {"run": other.get("run", {}), "rows": rows}
         return Experiment.model_validate({**content, "name": path.stem})
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError("experiment", str(path), f"is not TOML: {error}") from error
-    except OSError as error:
-        raise ConfigError("experiment", str(path), f"cannot be read: {error}") from error
     except ValidationError as error:
-        problems = (
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        )
-        raise ConfigError("experiment", str(path), "; ".join(problems)) from error
+        raise ConfigError("experiment", str(path), problems(error)) from error
+
+
+def problems(error: ValidationError) -> str:
+    """Return what is wrong with a file, by the places in it."""
+    found = ((".".join(map(str, each["loc"])), each["msg"]) for each in error.errors())
+    return "; ".join(f"{place}: {message}" if place else message for place, message in found)
 
 
 def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:

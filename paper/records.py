@@ -4,24 +4,26 @@ import json
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedavg_app.config import Effect, TrainingConfig, fields_with, parse_saved
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.run_folder import MODEL_FILE
-from fedavg_app.sweep.identity import Identity, arguments, identity, settings
+from fedavg_app.results import finished_run
+from fedavg_app.results.finished_run import FinishedRun
+from fedavg_app.results.history import virtual_times
+from fedavg_app.results.run_folder import MODEL_FILE, SUMMARY_FILE
+from fedavg_app.sweep.planned_run import Identity, arguments, identity, settings
 from tasks.data.atomic_file import replacing
+from tasks.objective import Objective
 
-# The folder of all of them in that of the results.
+# The folder of all records, in the folder of results.
 RECORDS = "records"
-# The key of runs whose clients keep their own arrays.
-LOCAL = "local-arrays"
 
 
 class History(BaseModel):
@@ -67,6 +69,7 @@ class Record(BaseModel):
             where that is not known, as in old records.
         model: SHA-256 of its ``model.safetensors``; likewise.
         name: What whoever entered it on a board calls the method.
+        path: Its file, if it was read from one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -83,8 +86,9 @@ class Record(BaseModel):
     commit: str = ""
     model: str = ""
     name: str = ""
+    path: Path = Field(Path(), exclude=True)
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
@@ -94,15 +98,6 @@ class Record(BaseModel):
     def repeat(self) -> str:
         """The command that repeats the run, by today's keys; add data-dir."""
         return command_line(parse_saved(self.config))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A record with its file and the identity of its run."""
-
-    path: Path
-    record: Record
-    identity: Identity
 
 
 def command_line(config: TrainingConfig) -> str:
@@ -116,17 +111,14 @@ def command_line(config: TrainingConfig) -> str:
 
 def read_run(folder: Path) -> Record:
     """Return the record of the finished run in a folder."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    status = summary.pop("status")
-    config = parse_saved(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    lines = (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime).astimezone()
-    model = folder / MODEL_FILE
+    run = finished_run.read_run(folder)
+    config, summary, model = parse_saved(run.config), dict(run.summary), folder / MODEL_FILE
+    ended = datetime.fromtimestamp((folder / SUMMARY_FILE).stat().st_mtime).astimezone()
     data = summary.pop("data")
     if config.data_dir:  # without this machine's path to them
         data = data.replace(str(Path(config.data_dir).expanduser()), "data-dir")
     return Record(
-        status=status,
+        status=summary.pop("status"),
         command=command_line(config),
         config=settings(config),
         date=f"{ended:%Y-%m-%d}",
@@ -134,48 +126,41 @@ def read_run(folder: Path) -> Record:
         fingerprint=summary.pop("data-fingerprint"),
         versions=summary.pop("versions"),
         summary=summary,
-        history=condense(map(json.loads, lines), on_clients=bool(settings(config).get(LOCAL))),
+        history=condense(run),
         commit=_commit(),
         model=sha256(model.read_bytes()).hexdigest() if model.is_file() else "",
     )
 
 
 def _commit() -> str:
-    """Return the project's current commit; empty if it is not a git repository."""
+    """Return the commit of this repository, with "-dirty" if files are changed; empty if none."""
     root = Path(__file__).parents[1]
     words = ["git", f"--git-dir={root / '.git'}", "describe", "--always", "--dirty", "--abbrev=40"]
+    command = [*words, "--exclude=*"]
     try:
-        done = subprocess.run(  # noqa: S603
-            [*words, "--exclude=*"], cwd=root, capture_output=True, text=True, check=True
-        )
+        return subprocess.check_output(  # noqa: S603
+            command, cwd=root, stderr=subprocess.DEVNULL, text=True
+        ).strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
 
 
-def condense(lines: Iterable[Mapping[str, Any]], *, on_clients: bool = False) -> History:
-    """Return the history for the lines of a ``history.jsonl``; losses keep four digits.
-
-    Args:
-        lines: The lines.
-        on_clients: Whether the run's accuracy is the clients' own (`RoundMetrics.score`).
-    """
+def condense(run: FinishedRun) -> History:
+    """Return the history of a run, by its accuracy; losses keep four digits."""
     table: dict[str, list[Any]] = {name: [] for name in History.model_fields}
-    rejected, passed = 0, 0.0
-    for line in lines:
-        rejected += len(line["rejected"])
-        passed += line.get("virtual_seconds", {}).get("round", 0.0)
-        accuracy = line["client_metrics"].get("accuracy") if on_clients else line["accuracy"]
+    rejected = 0
+    for metrics, passed in zip(run.history, virtual_times(run.history), strict=True):
+        rejected += len(metrics.rejected)
+        accuracy = metrics.score(Objective(), on_clients=run.on_clients)
         if accuracy is None:
             continue
-        table["round"].append(line["round"])
-        table["accuracy"].append(round(accuracy, 6))
-        table["train_loss"].append(_rounded(line["train_loss"]))
-        table["test_loss"].append(_rounded(line["test_loss"]))
-        table["bytes_up"].append(int(line["total"]["bytes_up"]))
-        table["bytes_down"].append(int(line["total"]["bytes_down"]))
-        table["rejected"].append(rejected)
-        table["virtual_seconds"].append(round(passed, 3))
+        row = (
+            metrics.round, round(accuracy, 6), _rounded(metrics.train_loss),
+            _rounded(metrics.test_loss), int(metrics.total["bytes_up"]),
+            int(metrics.total["bytes_down"]), rejected, round(passed, 3),
+        )  # fmt: skip
+        for column, value in zip(table.values(), row, strict=True):
+            column.append(value)
         rejected = 0
     always = ("round", "accuracy")
     return History(**{key: values for key, values in table.items() if key in always or any(values)})
@@ -191,7 +176,7 @@ def write(record: Record, path: Path) -> None:
         temporary.write_text(f"{{\n{fields}\n}}\n", encoding="utf-8")
 
 
-def read_all(folder: Path) -> list[Stored]:
+def read_all(folder: Path) -> list[Record]:
     """Return all records in a folder, however deep.
 
     Raises:
@@ -200,8 +185,9 @@ def read_all(folder: Path) -> list[Stored]:
     found = []
     for path in sorted(folder.rglob("*.json")):
         try:
-            record = Record.model_validate_json(path.read_bytes())
-            found.append(Stored(path, record, record.identity))
+            read = Record.model_validate_json(path.read_bytes())
+            found.append(record := read.model_copy(update={"path": path}))
+            hash(record.identity)  # refuses a config that cannot be used
         except ValueError as error:
             reason = str(error).splitlines()[0]
             fix = f"is not the record of a run ({reason}); delete it, and its run is done again"
@@ -209,12 +195,12 @@ def read_all(folder: Path) -> list[Stored]:
     return found
 
 
-def by_run(found: Iterable[Stored], data: str = "") -> dict[Identity, Stored]:
+def by_run(found: Iterable[Record], data: str = "") -> dict[Identity, Record]:
     """Return the records by identity; with a fingerprint, only those on that data."""
-    return {match.identity: match for match in found if data in ("", match.record.fingerprint)}
+    return {record.identity: record for record in found if data in ("", record.fingerprint)}
 
 
-def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored | None:
+def find(records: Mapping[Identity, Record], config: TrainingConfig) -> Record | None:
     """Return the record of this config's run; None if there is none.
 
     A run that stopped at its target is the run of all configs that only give it more rounds.
@@ -222,14 +208,14 @@ def find(records: Mapping[Identity, Stored], config: TrainingConfig) -> Stored |
     wanted = identity(config)
     if exact := records.get(wanted):
         return exact
-    for entry in records.values():
-        summary = entry.record.summary
+    for record in records.values():
+        summary = record.summary
         if (
-            {key for key, _ in entry.identity ^ wanted} == {"num-server-rounds"}
+            {key for key, _ in record.identity ^ wanted} == {"num-server-rounds"}
             and summary["rounds-to-target"] is not None
             and summary["rounds"] <= config.num_server_rounds
         ):
-            return entry
+            return record
     return None
 
 

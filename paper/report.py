@@ -2,24 +2,20 @@
 
 import base64
 import json
-from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from fedavg_app.errors import ConfigError
-from paper.board_page import show_board
+from paper import cells, text
+from paper.board_page import show_board, write_template
 from paper.boards import load_boards, standings
-from paper.cell_text import duration, show, show_run
+from paper.curves import axes_of, draw_curves
 from paper.experiments import Experiment, load
-from paper.headlines import HEADLINES, headlines
-from paper.learning_curves import axes_of, draw_curves
-from paper.records import RECORDS, Record, Stored, by_run, read_all
+from paper.records import RECORDS, Record, by_run, read_all
 from paper.tables import Result, fill
-from tasks.data.atomic_file import replacing
 
+HEADLINES = "headlines.toml"
 # A sign beside the word: the two are told apart without colours.
 MARKS = {
     "better": "\N{UPWARDS ARROW}", "reproduced": "\N{CHECK MARK}", "worse": "\N{DOWNWARDS ARROW}",
@@ -54,71 +50,55 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
         raise ConfigError("experiments", str(experiments), fix)
     (results / "plots").mkdir(parents=True, exist_ok=True)
     found = read_all(results / RECORDS)
-    # Those next to a paper's numbers first.
-    loaded = sorted(
-        map(load, files), key=lambda experiment: not any(row.paper for row in experiment.rows)
-    )
+    # Experiments with a paper's numbers come first.
+    loaded = sorted(map(load, files), key=lambda table: not any(row.paper for row in table.rows))
     sections = [_section(experiment, found, results) for experiment in loaded]
     tables = {
-        section["experiment"].name: (section["experiment"].measure, section["table"])
-        for section in sections
+        each["experiment"].name: (each["experiment"].measure, each["table"]) for each in sections
     }
-    environment = Environment(
-        loader=PackageLoader("paper"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    page = environment.get_template("report.html").render(
+    # A run may belong to several experiments.
+    done = {run.record.path: run for section in sections for run in section["done"]}
+    return write_template(
+        results / "report.html",
+        cells=cells,
+        text=text,
+        results=results,
         title=title,
         marks=MARKS,
-        headlines=headlines(results / HEADLINES, tables),
+        headlines=cells.headlines(results / HEADLINES, tables),
         sections=sections,
         boards=[
             show_board(board, standings(board, found))
             for board in load_boards(experiments.parent / "boards")
         ],
         figures=list(_figures(results)),
-        # A run may belong to several experiments.
-        time=duration(sum(ChainMap(*(section["hours"] for section in sections)).values())),
-        **_origins([record for section in sections for record in section["records"]]),
+        time=text.duration(sum(run.hours for run in done.values())),
+        **_origins([run.record for run in done.values()]),
     )
-    output = results / "report.html"
-    with replacing(output) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return output
 
 
-def _section(experiment: Experiment, found: Sequence[Stored], results: Path) -> dict[str, Any]:
+def _section(experiment: Experiment, found: Sequence[Record], results: Path) -> dict[str, Any]:
     """Return the template's data of an experiment."""
     table = fill(experiment, by_run(found, experiment.data))
     flat = [result for row in table for result in row]
     runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
     done = {entry.run.config: entry for result in flat for entry in result.done}
     pictures = []
-    if done:
-        for against in axes_of(experiment):
-            path = results / "plots" / f"{experiment.name}-{against}.png"
-            draw_curves(experiment, table, against, path)
-            text = f"{experiment.title}: best accuracy so far against {against}"
-            pictures.append({"src": _inline(path), "alt": text})
+    for against in axes_of(experiment) if done else ():
+        path = results / "plots" / f"{experiment.name}-{against}.png"
+        draw_curves(experiment, table, against, path)
+        alt = f"{experiment.title}: best accuracy so far against {against}"
+        pictures.append({"src": _inline(path), "alt": alt})
+    missing = [result.cell.hours for config, (result, _) in runs.items() if config not in done]
     return {
         "experiment": experiment,
         "table": table,
         "what": WHAT[experiment.measure],
-        "columns": [_column(place, table) for place in range(len(experiment.columns))],
-        "rows": [[show(experiment, result) for result in row] for row in table],
+        "columns": [_column([row[place] for row in table]) for place in range(len(table[0]))],
         "pictures": pictures,
-        "runs": [
-            show_run(experiment, result, run, done.get(config))
-            | {"link": done[config].path.relative_to(results).as_posix() if config in done else ""}
-            for config, (result, run) in runs.items()
-        ],
-        "done": len(done),
-        "time": _time_text(
-            [entry.hours for entry in done.values()],
-            [result.cell.hours for config, (result, _) in runs.items() if config not in done],
-        ),
-        "hours": {entry.path: entry.hours for entry in done.values()},
-        "records": [entry.record for entry in done.values()],
+        "runs": [(result, run, done.get(config)) for config, (result, run) in runs.items()],
+        "done": list(done.values()),
+        "time": _time_text([run.hours for run in done.values()], missing),
     }
 
 
@@ -126,25 +106,25 @@ def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
     """Return how long the runs took, and how long the missing runs would take, if known."""
     parts = []
     if spent:
-        parts.append(f"The runs took {duration(sum(spent))} in all.")
+        parts.append(f"The runs took {text.duration(sum(spent))} in all.")
     if any(missing):
         unknown = missing.count(0)
         but = f"; for {unknown} more there is no estimate" if unknown else ""
-        parts.append(f"The missing runs would take about {duration(sum(missing))}{but}.")
+        parts.append(f"The missing runs would take about {text.duration(sum(missing))}{but}.")
     return " ".join(parts)
 
 
-def _column(place: int, table: Sequence[Sequence[Result]]) -> dict[str, Any]:
+def _column(results: Sequence[Result]) -> dict[str, Any]:
     """Return a column's name, and whether the paper or others have anything there.
 
     "numbers" is whether the paper has what ours can be compared with, not texts alone.
     """
-    results = [row[place] for row in table]
+    found = [result.cell for result in results]
     return {
-        "name": results[0].cell.column.name,
-        "paper": any(result.paper is not None for result in results),
-        "numbers": any(isinstance(result.paper, float) for result in results),
-        "others": any(result.others is not None for result in results),
+        "name": found[0].column.name,
+        "paper": any(cell.paper is not None for cell in found),
+        "numbers": any(isinstance(cell.paper, float) for cell in found),
+        "others": any(cell.others is not None for cell in found),
     }
 
 
@@ -161,24 +141,19 @@ def _figures(results: Path) -> Iterator[dict[str, Any]]:
     """
     for path in sorted((results / "figures").glob("*.json")):
         figure = json.loads(path.read_text(encoding="utf-8"))
-        yield {
-            "id": path.stem,
-            "link": path.relative_to(results).as_posix(),
-            "data": None,
-            **figure,
-            "pictures": [
-                {"src": _inline(path.parent / name), "alt": text}
-                for name, text in figure["pictures"].items()
-            ],
-        }
+        pictures = [
+            {"src": _inline(path.parent / name), "alt": alt}
+            for name, alt in figure["pictures"].items()
+        ]
+        link = path.relative_to(results).as_posix()
+        yield {"id": path.stem, "link": link, "data": None, **figure, "pictures": pictures}
 
 
-def _origins(records: Sequence[Record]) -> dict[str, Any]:
+def _origins(records: Sequence[Record]) -> dict[str, list[str]]:
     """Return when and with what the records were made, for the template."""
+    versions = [", ".join(map(" ".join, record.versions.items())) for record in records]
     return {
         "dates": sorted({record.date for record in records}),
-        "versions": sorted(
-            {", ".join(f"{name} {v}" for name, v in record.versions.items()) for record in records}
-        ),
+        "versions": sorted(set(versions)),
         "data": sorted({f"{record.data} ({record.fingerprint[:8]})" for record in records}),
     }

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from fedavg_app.cli.sweep import describe
+from fedavg_app.results.finished_run import read_summary
+from fedavg_app.sweep.planned_run import PlannedRun
 from fedavg_app.sweep.run_all import run_all
-from fedavg_app.sweep.run_process import Launch, PlannedRun, RunProcess
+from fedavg_app.sweep.run_process import Launch, RunProcess
 from paper.experiments import Cell, Experiment, Run, in_order
-from paper.records import RECORDS, Record, by_run, find, read_all, read_run, write
+from paper.records import RECORDS, by_run, find, read_all, read_run, write
 
 # The folder, in that of the results, of interrupted runs, which resume next time.
 UNFINISHED = "unfinished"
@@ -34,18 +37,17 @@ def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int, name
 
     def keep(job: RunProcess) -> tuple[bool, str]:
         left = job.result()
-        record = None if left is None else read_run(left)
-        if record is None:
-            result = f"failed: {job.last_line()}"
-        elif experiment.data not in ("", record.fingerprint):
+        succeeded, result = False, f"failed: {job.last_line()}"
+        if left is not None:
+            record = read_run(left)
+            succeeded = experiment.data in ("", record.fingerprint)
             result = f"failed: it ran on other data ({record.data}); give --data-dir"
-            record = None
-        else:
-            result = describe(record)
+        if left is not None and succeeded:
+            result = describe(read_summary(left))
             write(record.model_copy(update={"name": name}), folder / f"{job.planned.slug}.json")
         if left or not job.resumable():
             job.delete()
-        return record is not None, result
+        return succeeded, result
 
     missing = [_planned(cell, run) for cell, run in planned if not find(known, run.config)]
     run_all(experiment.name, missing, len(planned), unfinished, launch, keep, jobs)
@@ -54,14 +56,3 @@ def sweep(experiment: Experiment, results: Path, launch: Launch, jobs: int, name
 def _planned(cell: Cell, run: Run) -> PlannedRun:
     name = ", ".join([cell.name, *(f"{key} {value}" for key, value in run.chosen.items())])
     return PlannedRun(name, run.slug, run.config)
-
-
-def describe(record: Record) -> str:
-    """Return a run's result in a few words."""
-    best = record.summary["best-accuracy"]
-    parts: list[str] = ["diverged"] if record.status == "diverged" else []
-    if best is not None:
-        parts.append(f"best accuracy {best:.4f}")
-    if (rounds := record.summary["rounds-to-target"]) is not None:
-        parts.append(f"{rounds:.1f} rounds to {record.summary['target-accuracy']:g}")
-    return ", ".join(parts)

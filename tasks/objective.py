@@ -57,6 +57,30 @@ class Objective:
                 best = point
         return best
 
+    def rounds_to_target(self, curve: Sequence[tuple[int, float]], target: float) -> float | None:
+        """Return the number of rounds to a target as the FedAvg paper counts them.
+
+        The curve is made monotone ("taking the best value of test-set accuracy achieved over all
+        prior rounds"), and the crossing is found "using linear interpolation between the discrete
+        points" (arXiv 1602.05629v4, section 3).
+
+        Args:
+            curve: (round, value) in the order of rounds.
+            target: The value to reach.
+
+        Returns:
+            The crossing, in rounds; None where the curve never reaches the target.
+        """
+        last, best = 0, math.nan
+        for place, (server_round, value) in enumerate(curve):
+            if self.is_reached(value, target):
+                if place == 0:
+                    return float(server_round)
+                crossing = last + (server_round - last) * (target - best) / (value - best)
+                return min(crossing, float(server_round))  # rounding may lead beyond it
+            last, best = server_round, value if self.is_better(value, best) else best
+        return None
+
     def shown(self, value: float) -> str:
         """Return a value as text."""
         return show_metric(self.name, value)

@@ -17,7 +17,7 @@ from fedavg_app.results.checkpoint import has_checkpoint
 from fedavg_app.results.history import RoundMetrics, TrainingResult, virtual_times
 from tasks.objective import LOSS, Objective, show_metric
 
-# Without a terminal, a line at most this often, and for the first and the last round.
+# Without a terminal a line is printed at most this often, and for the first and the last round.
 PLAIN_SECONDS = 1.0
 # A terminal with this many columns has room for all numbers of a round.
 WIDE_COLUMNS = 120
@@ -43,7 +43,7 @@ class Console(Callback):
             self._count(metrics)
         self._evaluation = ""
         self._last_line = -math.inf
-        # Without a terminal it is not shown, and only serves to tell how much time is left.
+        # Without a terminal the bar is not shown; it only tells how much time is left.
         self._bar = Progress(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=None),

@@ -23,14 +23,14 @@ from PIL import Image
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics, TrainingResult, objective_curve
-from fedavg_app.results.model_file import reporting_write_errors
+from fedavg_app.results.run_folder import reporting_write_errors
 from fedavg_app.training_plan import TrainingPlan
 from tasks.base import is_cross_entropy
 from tasks.data.atomic_file import replacing
 from tasks.objective import LOSS, Objective
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart, but yellow, which is
-# hard to see on white.
+# Okabe and Ito's colours, which people with any colour vision can tell apart, without yellow, which
+# is hard to see on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, ORANGE = COLORS[:2]
 GREY = "#666666"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedavg_app.results.model_file import write_error
+from fedavg_app.results.run_folder import write_error
 
 LOG_FILE = "run.log"
 # Every logger of this project is below this one.

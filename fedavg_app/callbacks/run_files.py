@@ -18,7 +18,6 @@ from fedavg_app.results.history import (
     finite_json,
     virtual_times,
 )
-from fedavg_app.results.model_file import reporting_write_errors, save_model
 from fedavg_app.results.run_folder import (
     BEST_MODEL_FILE,
     CONFIG_FILE,
@@ -26,6 +25,8 @@ from fedavg_app.results.run_folder import (
     MODEL_FILE,
     SUMMARY_FILE,
     reporting_unwritable,
+    reporting_write_errors,
+    save_model,
 )
 from tasks.data.atomic_file import replacing
 from tasks.objective import Objective
@@ -60,7 +61,7 @@ class RunFiles(Callback):
             if run.plan.objective != Objective():  # whoever reads the folder may not have the task
                 settings["objective"] = str(run.plan.objective)
             self._write_json(CONFIG_FILE, settings | ({"resume": ""} if resumed else {}))
-            # Until it ends, the folder is not that of a run that has ended.
+            # A folder with a summary is that of a run that has ended.
             (run.folder / SUMMARY_FILE).unlink(missing_ok=True)
             with replacing(run.folder / HISTORY_FILE) as temporary:
                 temporary.write_text("".join(map(_line, run.completed)), encoding="utf-8")

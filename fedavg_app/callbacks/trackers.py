@@ -1,28 +1,48 @@
-"""Trackers: a training's rounds in TensorBoard, Weights & Biases or MLflow.
+"""A training's rounds as curves, in TensorBoard or in Weights & Biases.
 
-Each library decides where they go: `tensorboard --logdir runs` shows the run's folder; `wandb
-login`, or WANDB_MODE=offline for files in the training's folder, which `wandb sync` sends later;
-MLFLOW_TRACKING_URI names a server.
+Each imports its library when it is needed: `simulation.py` starts Ray before matplotlib and torch.
+Where the numbers go is the library's choice: `tensorboard --logdir runs` shows the run's folder;
+`wandb login`, or WANDB_MODE=offline for files in the training's folder, which `wandb sync` sends
+later.
 """
 
-import os
-import re
 from typing import Any
 
 from flwr.app import ArrayRecord
 
 from fedavg_app.callbacks.base import Callback, TrainingRun
 from fedavg_app.callbacks.run_files import summarize
-from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics, TrainingResult
-from strategies.rounds.reply_errors import shorten
 
-# The common name of all trainings: MLflow's experiment, the project of Weights & Biases.
+# The project of Weights & Biases.
 PROJECT = "fedavg-app"
 TENSORBOARD_FOLDER = "tensorboard"
 TENSORBOARD_FLUSH_SECONDS = 2
-# By default MLflow retries for minutes before it says that a server does not answer.
-MLFLOW_RETRIES = "2"
+
+
+class Plots(Callback):
+    """A callback that draws a training's curves as it ends, however it ends.
+
+    Args:
+        run: The training.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    def on_train_end(self, result: TrainingResult) -> None:
+        """Plot the losses and each metric against rounds, and the objective against bytes sent.
+
+        These are ``loss.png``, ``accuracy.png`` (or ``f1.png``) and, where anything was sent,
+        ``accuracy-bytes.png``.
+
+        Raises:
+            RunError: A file cannot be written.
+        """
+        if result.history:
+            from fedavg_app.callbacks.figures import save_curves
+
+            save_curves(self._run, result)
 
 
 class Tracker(Callback):
@@ -106,44 +126,3 @@ class WandB(Tracker):
         seconds = sum(metrics.seconds for metrics in result.history)
         self._wandb.summary.update(summarize(self._run, result, seconds))
         self._wandb.finish(exit_code=0 if result.error is None else 1)
-
-
-class MLflow(Tracker):
-    """A callback that logs every round to MLflow; a resumed training is a new run there.
-
-    Args:
-        run: The training.
-
-    Raises:
-        ConfigError: The server does not answer, or its address cannot be used.
-    """
-
-    def __init__(self, run: TrainingRun) -> None:
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", MLFLOW_RETRIES)
-        from mlflow import MlflowClient, get_tracking_uri
-        from mlflow.exceptions import MlflowException
-
-        try:
-            self._client: Any = MlflowClient()
-            found = self._client.get_experiment_by_name(PROJECT)
-            experiment = found.experiment_id if found else self._client.create_experiment(PROJECT)
-            self._id = self._client.create_run(experiment, run_name=run.folder.name).info.run_id
-            for key, value in run.config.model_dump(by_alias=True).items():
-                self._client.log_param(self._id, key, value)
-        except MlflowException as error:
-            server, reason = _without_password(get_tracking_uri()), _without_password(str(error))
-            fix = f"MLFLOW_TRACKING_URI is {server}, which cannot be used: {shorten(reason)}"
-            raise ConfigError("callback", "mlflow", fix) from error
-
-    def _log(self, scalars: dict[str, float], number: int) -> None:
-        for name, value in scalars.items():
-            self._client.log_metric(self._id, name, value, step=number)
-
-    def on_train_end(self, result: TrainingResult) -> None:
-        """End the run, as failed if the training failed."""
-        self._client.set_terminated(self._id, "FINISHED" if result.error is None else "FAILED")
-
-
-def _without_password(text: str) -> str:
-    """Return the text on one line, without user and password in addresses."""
-    return re.sub(r"//[^/@\s]*@", "//***@", " ".join(text.split()))

@@ -1,23 +1,21 @@
 """The command `compare`: several runs in a table and a figure."""
 
-from itertools import compress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
-from fedavg_app.cli.clocks import clocks_of, link_of
-from fedavg_app.cli.comparison_table import Row, Spread, as_csv, each_run, print_table
-from fedavg_app.cli.latex_table import as_latex
+from fedavg_app.cli.options import Panel, Spread
+from fedavg_app.config import config_error
 from fedavg_app.errors import ConfigError
-from fedavg_app.links import LinkName
-from fedavg_app.results.comparison import cost, one_objective
-from fedavg_app.results.comparison_lines import group_runs
-from fedavg_app.results.comparison_panels import Panel, default_panels
+from fedavg_app.links import LINKS, Link, LinkName
 from fedavg_app.results.finished_run import FinishedRun, read_run
-from tasks.objective import ACCURACY
 
-OUTPUT = "Output"
+
+def _output(text: str, *names: str, **checks: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Output", **checks)
 
 
 def compare(
@@ -36,73 +34,53 @@ def compare(
         typer.Option(metavar="KEY", help="make one line of runs with the same value of this key"),
     ] = None,
     link: Annotated[
-        LinkName | None,
-        typer.Option(help="count the time that messages take over this link"),
+        LinkName | None, typer.Option(help="count the time that messages take over this link")
     ] = None,
     up: Annotated[float | None, typer.Option(help="the link's Mbit/s from a device")] = None,
     down: Annotated[float | None, typer.Option(help="its Mbit/s to a device")] = None,
     latency: Annotated[float | None, typer.Option(help="its round trip in milliseconds")] = None,
-    spread: Annotated[
-        Spread,
-        typer.Option(
-            help="beside each mean: the sample standard deviation, or least and largest value; or "
-            "a row for every run",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = "std",
     unfinished: Annotated[
         bool,
         typer.Option(
             "--unfinished", help="also runs that were interrupted, failed, or are still running"
         ),
     ] = False,
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            help="write all numbers as CSV: of each run, and of each line", rich_help_panel=OUTPUT
-        ),
-    ] = None,
-    latex: Annotated[
-        Path | None, typer.Option(help="write a table as LaTeX", rich_help_panel=OUTPUT)
-    ] = None,
-    siunitx: Annotated[
-        bool,
-        typer.Option("--siunitx", help="the LaTeX for siunitx's columns S", rich_help_panel=OUTPUT),
-    ] = False,
+    spread: Annotated[
+        Spread,
+        _output("beside each mean: its standard deviation, its range, or a row for every run"),
+    ] = "std",
+    csv: Annotated[Path | None, _output("write each run and line as CSV, with all numbers")] = None,
+    latex: Annotated[Path | None, _output("write a table as LaTeX")] = None,
+    siunitx: Annotated[bool, _output("the LaTeX is for siunitx's columns S", "--siunitx")] = False,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="draw the figure into this file: .png, .pdf or .svg", rich_help_panel=OUTPUT
-        ),
+        Path | None, _output("draw the figure into this file: .png, .pdf or .svg")
     ] = None,
     width: Annotated[
         float | None,
-        typer.Option(
-            min=2,
-            help="the figure's width in inches, with text of 8 points; 3.3 is a column of a paper",
-            rich_help_panel=OUTPUT,
-        ),
+        _output("the figure's inches, with text of 8 points; 3.3 is a column of a paper", min=2),
     ] = None,
     panel: Annotated[
         list[Panel] | None,
-        typer.Option(
-            help="a panel of the figure, once per panel: by round; by bytes up, down, or both; by "
-            "time on the link or the runs' links, or by the clock on the wall",
-            rich_help_panel=OUTPUT,
+        _output(
+            "draw by rounds; by bytes up, down or both; by the time on the link or the runs' "
+            "links, or the clock on the wall; may be repeated"
         ),
     ] = None,
 ) -> None:
     """Compare runs by rounds, by bytes and by time: tables, and a figure with --plot.
 
-    Runs that differ only in the seed are one line, with the mean of their values and the --spread;
-    diverged runs have separate lines, and unfinished runs are left out. "best" and "final" are
-    accuracies, or values of the runs' objective, "rejected" counts the clients' replies that were
-    rejected or came too late, "up" and "down" are the bytes that the clients sent and received,
-    "link" is the time that the largest messages of each round take over the link, without
-    computing, and "virtual" the time by the runs' own links.
+    Runs that differ only in the seed are one line, with the mean of their values. Diverged runs
+    have lines of their own; unfinished runs are left out.
+
+    The bytes "up" and "down" are those of all clients. "link" is the time of each round's largest
+    messages over the link, without computing, and "virtual" that on the runs' own links. "rejected"
+    counts replies, those that came too late among them.
     """
-    from fedavg_app.callbacks.comparison_figure import draw_comparison
     from fedavg_app.callbacks.figures import check_plot_path
+    from fedavg_app.cli.comparison import compare_runs
+    from fedavg_app.cli.comparison_figure import draw_comparison
+    from fedavg_app.cli.comparison_table import as_csv, print_tables
+    from fedavg_app.cli.latex_table import as_latex
 
     for key, value, other, path in (
         ("width", width, "plot", plot),
@@ -115,45 +93,58 @@ def compare(
         check_plot_path(plot)
     if label and len(label) != len(folders):
         raise ConfigError("label", ", ".join(label), f"give one for each of the {len(folders)}")
+    runs, labels = _read(folders, label or [], unfinished=unfinished)
+    over = _link(link, up=up, down=down, latency=latency)
+    compared = compare_runs(runs, target, over, labels, group_by or ())
+    panels = panel or [Panel.ROUND, Panel.UP, Panel.LINK if compared.has_link else Panel.WALL]
+    if Panel.LINK in panels and not compared.has_link:
+        raise ConfigError("panel", "link", "give a --link, or runs that all have links")
+
+    print_tables(compared, spread)
+    if csv is not None:
+        _write("csv", csv, as_csv(compared))
+    if latex is not None:
+        _write("latex", latex, as_latex(compared, spread, siunitx=siunitx))
+    if plot is not None:
+        draw_comparison(compared, panels, plot, width)
+        typer.echo(f"figure: {plot}")
+
+
+def _read(
+    folders: Sequence[Path], labels: Sequence[str], *, unfinished: bool
+) -> tuple[list[FinishedRun], list[str]]:
+    """Return the runs to compare, and their labels, if there are any; say which are left out."""
     found = [read_run(folder) for folder in folders]
     taken = [run.came_to_its_end or (unfinished and bool(run.history)) for run in found]
     for run, is_taken in zip(found, taken, strict=True):
         if not is_taken:
-            _print_left_out(run)
-    runs = list(compress(found, taken))
-    if not runs:
+            reason = f"{run.status}, without a round"
+            if run.history:
+                last = run.history[-1].round
+                reason = f"{run.status} after round {last}; --unfinished includes it"
+            typer.echo(f"left out: {run.folder}: {reason}")
+    if not any(taken):
         raise ConfigError("RUN", str(folders[0]), "no run finished; give one that did")
-    objective = one_objective(runs).name
-    lines = group_runs(runs, list(compress(label or [], taken)), group_by or ())
-    clocks = clocks_of(runs, link_of(link, up=up, down=down, latency=latency))
-    panels = panel or default_panels(clocks)
-    if Panel.LINK in panels and len(clocks) == 1:
-        raise ConfigError("panel", "link", "give a --link, or runs that all have links")
-
-    rows = [Row(line, [cost(run, clocks, target) for run in line.runs]) for line in lines]
-    table = each_run(rows) if spread == "runs" else rows
-    title = "whole runs" if objective == ACCURACY else f"whole runs, by {objective}"
-    print_table(title, table, spread)
-    for line in lines:
-        if any(run.on_clients for run in line.runs):
-            typer.echo(f"{line.name}: the {objective} is the clients' own, who keep local-arrays")
-    if target is not None:
-        print_table(f"to {objective} {target:g}", table, spread, to_target=True)
-    if csv is not None:
-        _write("csv", csv, as_csv(rows))
-    if latex is not None:
-        _write("latex", latex, as_latex(table, spread, target, siunitx=siunitx))
-    if plot is not None:
-        draw_comparison(lines, target, panels, clocks, plot, width)
-        typer.echo(f"figure: {plot}")
+    runs = [run for run, is_taken in zip(found, taken, strict=True) if is_taken]
+    return runs, [label for label, is_taken in zip(labels, taken, strict=False) if is_taken]
 
 
-def _print_left_out(run: FinishedRun) -> None:
-    if run.history:
-        reason = f"{run.status} after round {run.history[-1].round}; --unfinished includes it"
-    else:
-        reason = f"{run.status}, without a round"
-    typer.echo(f"left out: {run.folder}: {reason}")
+def _link(name: LinkName | None, **options: float | None) -> Link | None:
+    """Return the link that the options describe; None if they name none.
+
+    Raises:
+        ConfigError: The options conflict, or a value cannot be used.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    if name is None and not given:
+        return None
+    if name is None and not given.keys() >= {"up", "down"}:
+        fix = "give both in Mbit/s, or the name of a --link"
+        raise ConfigError("up, down", (options["up"], options["down"]), fix)
+    try:
+        return Link(**((LINKS[name].model_dump() if name else {}) | given))
+    except ValidationError as error:
+        raise config_error(error, Link) from None
 
 
 def _write(key: str, path: Path, text: str) -> None:

@@ -1,82 +1,67 @@
 """Comparisons as tables on the terminal and as CSV."""
 
-import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from io import StringIO
-from statistics import fmean, stdev
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
 
 import rich.table
+from pandas import DataFrame, Series, concat
 from rich.console import Console
 from rich.filesize import decimal
 
 from fedavg_app.budget import duration
-from fedavg_app.results.comparison import TO_TARGET, Cost
-from fedavg_app.results.comparison_lines import SEED, Line
-from fedavg_app.results.finished_run import FinishedRun
-from tasks.objective import show_metric
+from fedavg_app.cli.comparison import TO_TARGET, Comparison
+from fedavg_app.cli.options import Spread
+from tasks.objective import ACCURACY, show_metric
 
 # The headings of columns whose keys, with the unit, are for programs.
 HEADINGS = {
     "bytes_up": "up", "bytes_down": "down", "seconds_link": "link", "seconds_virtual": "virtual",
 }  # fmt: skip
-# Columns of a terminal on which a table has the width that it asks for, and those for a name.
-WIDE, LEAST_NAME = 1000, 10
-# How the keys of columns begin that have values of the objective.
+# The beginnings of the names of columns with values of the objective.
 VALUES = ("best_", "final_")
+# The width of a terminal on which no table is folded, and the least width of a run's name.
+WIDE, LEAST_NAME = 1000, 10
 # The dash of a range.
 RANGE = re.compile(r"(?<=\d)-(?=\d)")
-# What stands beside a mean: the sample standard deviation, the least and the largest, or nothing
-# since every run has its own row.
-Spread = Literal["std", "range", "runs"]
-STATISTICS: Mapping[str, Callable[[Sequence[float]], float | str]] = {
-    "mean": fmean, "std": lambda found: stdev(found) if len(found) > 1 else "", "min": min,
-    "max": max, "count": len,
-}  # fmt: skip
 
 
-class Row(NamedTuple):
-    """A line of the comparison, and what each of its runs took."""
-
-    line: Line
-    costs: Sequence[Cost]
-
-    def values(self, key: str) -> list[float]:
-        """Return the values of the runs that have a value."""
-        return [value for cost in self.costs if (value := cost[key]) is not None]
+def heading(key: str) -> str:
+    """Return the heading of a column."""
+    key = key.removesuffix(TO_TARGET)
+    return key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
 
 
-Table = Sequence[Row]
+def rows_of(compared: Comparison, spread: Spread) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the name of every row of a table, and the numbers of its runs."""
+    for _, own in compared.numbers.groupby("line", sort=False):
+        name = own["run"].iloc[0]
+        if spread != "runs":
+            yield name, own
+            continue
+        for at, seed in own["seed"].sort_values(kind="stable").items():
+            yield f"{name}, seed {seed}", own.loc[[at]]
 
 
-def each_run(table: Table) -> Table:
-    """Return a row for every run, whose name has the seed."""
-    return [
-        Row(replace(line, method=f"{line.method}, seed {run.config[SEED]}", runs=[run]), [cost])
-        for line, costs in table
-        for run, cost in sorted(zip(line.runs, costs, strict=True), key=_seed)
-    ]
+def print_tables(compared: Comparison, spread: Spread) -> None:
+    """Print what whole runs took, and what it took up to the target; less on a narrow terminal."""
+    name = compared.objective.name
+    _print(compared, spread, "whole runs" if name == ACCURACY else f"whole runs, by {name}")
+    on_clients = [run.on_clients for run in compared.runs]
+    for line in compared.numbers["run"][on_clients].unique():
+        text = f"{line}: the {name} is the clients' own, who keep local-arrays"
+        Console(highlight=False, markup=False, soft_wrap=True).print(text)
+    if compared.target is not None:
+        _print(compared, spread, f"to {name} {compared.target:g}", to_target=True)
 
 
-def _seed(pair: tuple[FinishedRun, Cost]) -> int:
-    return int(pair[0].config[SEED])
-
-
-def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = False) -> None:
-    """Print the table; less of it on a narrow terminal.
-
-    Args:
-        title: The table's title.
-        table: The rows.
-        spread: What follows a mean.
-        to_target: Whether it shows the columns up to a target, or those of whole runs.
-    """
+def _print(compared: Comparison, spread: Spread, title: str, *, to_target: bool = False) -> None:
     console = Console(highlight=False, markup=False)
-    longest = max(len(row.line.name) for row in table)
+    longest = max(len(name) for name, _ in rows_of(compared, spread))
+    keys = [key for key in compared.keys if key.endswith(TO_TARGET) == to_target]
     for narrow in (False, True):
-        shown = _on_terminal(title, table, spread, to_target=to_target, narrow=narrow)
+        if narrow:
+            keys = [key for key in keys if key[:8] != "rejected" or compared.numbers[key].any()]
+        shown = _on_terminal(compared, spread, title, keys, narrow=narrow)
         whole = console.measure(shown, options=console.options.update(width=WIDE)).maximum
         if whole - longest + min(longest, LEAST_NAME) <= console.width:
             break  # only names are folded
@@ -87,51 +72,35 @@ def print_table(title: str, table: Table, spread: Spread, *, to_target: bool = F
 
 
 def _on_terminal(
-    title: str, table: Table, spread: Spread, *, to_target: bool, narrow: bool
+    compared: Comparison, spread: Spread, title: str, keys: list[str], *, narrow: bool
 ) -> rich.table.Table:
-    """Return a table; a narrow table has no room around cells, and breaks ranges.
-
-    It leaves out "rejected" if nothing was.
-    """
-    keys = [key for key in table[0].costs[0] if key.endswith(TO_TARGET) == to_target]
-    if narrow:
-        keys = [key for key in keys if not _zero_rejected(key, table)]
+    """Return a table; a narrow table has no room around cells, and breaks ranges."""
     shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
     shown.add_column("run", overflow="fold")
     shown.add_column("status", overflow="fold", no_wrap=True)
     for key in keys:
         shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
     space = "\n" if narrow else " "
-    for row in table:
-        number = f"{len(row.costs)}{space}" if len(row.costs) > 1 else ""
-        texts = [_cell(key, row, spread) for key in keys]
+    for name, own in rows_of(compared, spread):
+        number = f"{len(own)}{space}" if len(own) > 1 else ""
+        texts = [_cell(key, own[key], spread) for key in keys]
         if narrow:
             texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
-        shown.add_row(row.line.name, f"{number}{row.line.status}", *texts)
+        shown.add_row(name, f"{number}{own['status'].iloc[0]}", *texts)
     return shown
 
 
-def _zero_rejected(key: str, table: Table) -> bool:
-    return key.startswith("rejected") and not any(any(row.values(key)) for row in table)
-
-
-def heading(key: str) -> str:
-    """Return the heading of a column."""
-    key = key.removesuffix(TO_TARGET)
-    return key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
-
-
-def _cell(key: str, row: Row, spread: Spread) -> str:
-    found = row.values(key)
-    if not found:
+def _cell(key: str, values: Series, spread: Spread) -> str:
+    found = values.dropna()
+    if found.empty:
         return "-"
-    text, least, most = (_shown(key, value) for value in (fmean(found), min(found), max(found)))
+    text, least, most = (_shown(key, value) for value in (found.mean(), found.min(), found.max()))
     if least != most and spread == "range":
         number, _, unit = least.partition(" ")
         text += f"\n({number if most.endswith(unit) else least}-{most})"
     elif least != most:
-        text += f"\n± {_shown(key, stdev(found))}"
-    return text if len(found) == len(row.costs) else f"{text}, {len(found)} of {len(row.costs)}"
+        text += f"\n± {_shown(key, found.std())}"
+    return text if len(found) == len(values) else f"{text}, {len(found)} of {len(values)}"
 
 
 def _shown(key: str, value: float) -> str:
@@ -140,28 +109,21 @@ def _shown(key: str, value: float) -> str:
     if key.startswith("seconds"):
         return duration(value)
     if key.startswith(VALUES):
-        return show_metric(key.partition("_")[2], value)
+        return show_metric(key.partition("_")[2].removesuffix(TO_TARGET), value)
     return f"{value:.1f}".removesuffix(".0")
 
 
-def as_csv(table: Table) -> str:
+def as_csv(compared: Comparison) -> str:
     """Return a row for every run, and rows of each line's mean, std, min, max and count.
 
     The column "row" says which. The mean and the others, the sample standard deviation among them,
     are of those runs that have a value, and "count" is how many these are.
     """
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    keys = list(table[0].costs[0])
-    writer.writerow(["run", "row", "runs", "status", "seed", "folder", *keys])
-    for row in table:
-        line = row.line
-        for run, cost in zip(line.runs, row.costs, strict=True):
-            about = [line.name, "run", 1, line.status, run.config.get(SEED), run.folder]
-            writer.writerow([*about, *cost.values()])
-        for name, statistic in STATISTICS.items():
-            found = [row.values(key) for key in keys]
-            about = [line.name, name, len(row.costs), line.status, "", ""]
-            none = 0 if name == "count" else ""
-            writer.writerow([*about, *(statistic(values) if values else none for values in found)])
-    return text.getvalue()
+    parts = []
+    for _, own in compared.numbers.groupby("line", sort=False):
+        statistics = own[compared.keys].astype(float).agg(["mean", "std", "min", "max", "count"])
+        about = {"run": own["run"].iloc[0], "status": own["status"].iloc[0], "runs": len(own)}
+        parts.append(own.assign(row="run", runs=1))
+        parts.append(statistics.assign(row=statistics.index, **about))
+    table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", *compared.keys]]
+    return str(table.to_csv(index=False, float_format=lambda value: str(value).removesuffix(".0")))

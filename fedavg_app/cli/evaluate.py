@@ -20,8 +20,7 @@ def evaluate(
 ) -> None:
     """Test a run's saved model: loss and metrics."""
     from fedavg_app.results.finished_run import read_config, read_summary, reading
-    from fedavg_app.results.model_file import load_model
-    from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE
+    from fedavg_app.results.run_folder import BEST_MODEL_FILE, MODEL_FILE, load_model
     from fedavg_app.server.global_evaluation import CentralEvaluation
     from fedavg_app.server.preparation import load_task
     from tasks.model_arrays import state_of

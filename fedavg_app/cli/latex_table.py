@@ -1,131 +1,112 @@
 """Comparisons as a table for LaTeX: a number a cell, with its unit in the heading."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import floor, log10
-from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any
 
-from fedavg_app.cli.comparison_table import VALUES, Row, Spread, Table, heading
-from fedavg_app.results.comparison import TO_TARGET
-from fedavg_app.results.comparison_lines import SEED
+import numpy as np
+from pandas import DataFrame, Series
+
+from fedavg_app.budget import BYTES, SECONDS
+from fedavg_app.cli.comparison import TO_TARGET, Comparison, largest_unit
+from fedavg_app.cli.comparison_table import VALUES, heading, rows_of
+from fedavg_app.cli.options import Spread
 from tasks.objective import ACCURACY, LOSS
 
-# What LaTeX reads as commands.
-LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
-}  # fmt: skip
-BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 CLOCKS = {"seconds": "wall clock", "seconds_link": "link", "seconds_virtual": "virtual clock"}
-MINUTE = 60.0
+SAYS = {"std": "mean and sample standard deviation", "range": "mean [least, largest]"}
 NONE = "--"
 # A number, maybe with its standard deviation.
 NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?: \\pm ([\d.]+))?")
 
 
-class Column(NamedTuple):
-    """A column: its kind in the preamble of the tabular, its heading, and a text for every row."""
-
-    kind: str
-    heading: str
-    cells: list[str]
-
-
-def as_latex(
-    table: Table, spread: Spread, target: float | None = None, *, siunitx: bool = False
-) -> str:
-    r"""Return a tabular of the package booktabs.
+def as_latex(compared: Comparison, spread: Spread, *, siunitx: bool = False) -> str:
+    r"""Return a tabular of the package booktabs, with the best mean of a column in bold.
 
     Final and best values are those of whole runs; rounds, bytes and minutes (on the last clock of
-    the table) are of whole runs, too, or up to the target if there is one: then means are over the
-    runs that reached it, and if not all did, a column says how many.
+    the comparison) are of whole runs, too, or up to the target if there is one: then means are over
+    the runs that reached it, and if not all did, a column says how many. The name of a line may
+    have math, as in "STC, $p = 1/25$".
 
     Args:
-        table: The rows.
+        compared: The runs.
         spread: What stands beside means that are of different values.
-        target: The value up to which the table counts; None for whole runs.
         siunitx: Whether numbers are for siunitx's columns S, aligned at the decimal point.
     """
-    all_keys = list(table[0].costs[0])
-    name = next(key for key in all_keys if key.startswith(VALUES)).partition("_")[2]
-    spent = ["rounds", "bytes_up", "bytes_down", [key for key in all_keys if key in CLOCKS][-1]]
-    if target is not None:
-        spent = [key + TO_TARGET for key in spent]
-    units = {"bytes": _bytes_unit(table, spent), "seconds": (MINUTE, "min")}
-
-    def measured(key: str) -> Column:
-        scale, unit = units.get(key.partition("_")[0], (1.0, ""))
-        cells = [_number(key, row, scale, spread) for row in table]
+    rows, objective, target = list(rows_of(compared, spread)), compared.objective, compared.target
+    end = "" if target is None else TO_TARGET
+    values = [f"final_{objective.name}", f"best_{objective.name}"]
+    spent = [key + end for key in ("rounds", "bytes_up", "bytes_down", compared.clock)]
+    units = {"bytes": _bytes_unit([own[key] for key in spent[1:3] for _, own in rows])}
+    units["seconds"] = "min", SECONDS["min"]
+    about = list(_about(rows))
+    kinds, best = [kind for kind, _ in about], [[False] * len(rows) for _ in about]
+    table = DataFrame(dict(column for _, column in about))
+    for key in [*values, *spent]:
+        unit, scale = units.get(key.partition("_")[0], ("", 1.0))
+        numbers = [own[key] / scale for _, own in rows]
+        cells = [_number(key, own, spread) for own in numbers]
         what = CLOCKS.get(key.removesuffix(TO_TARGET), heading(key))
-        shown = [_shown(cell, siunitx=siunitx) for cell in cells]
-        kind = _siunitx_column(cells) if siunitx else "r"
-        return Column(kind, f"{what} ({unit})" if unit else what, shown)
-
-    about = _about(table, target)
-    columns = [*about, *map(measured, [f"final_{name}", f"best_{name}", *spent])]
-    above = []
-    if target is not None:
-        at, what = len(about) + 1, f"to {_escaped(name)} {target:g}"
-        above = [
-            rf"{'& ' * (at - 1)}\multicolumn{{2}}{{c}}{{whole run}}"
-            rf" & \multicolumn{{4}}{{c}}{{{what}}} \\",
-            rf"\cmidrule(lr){{{at}-{at + 1}}} \cmidrule(lr){{{at + 2}-{at + 5}}}",
+        group = "whole run" if key in values else f"to {objective.name} {target:g}" if end else ""
+        table[group if end else "", f"{what} ({unit})" if unit else what] = [
+            _shown(cell, siunitx=siunitx) for cell in cells
         ]
-    says = {"std": "mean and sample standard deviation", "range": "mean [least, largest]"}
-    lines = [
-        r"% \usepackage{booktabs}" + r", \usepackage{siunitx}" * siunitx,
-        *([f"% {says[spread]} of a row's runs where these differ"] if spread in says else []),
-        rf"\begin{{tabular}}{{{''.join(column.kind for column in columns)}}}",
-        r"\toprule",
-        *above,
-        " & ".join(f"{{{column.heading}}}" for column in columns) + r" \\",
-        r"\midrule",
-        *(" & ".join(c.cells[at] for c in columns) + r" \\" for at in range(len(table))),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+        kinds.append(_siunitx_column(cells) if siunitx else "r")
+        higher = key in values and objective.higher_is_better
+        best.append(_best(numbers, higher=higher) if key in values or end else best[0])
+    if target is None:
+        table.columns = table.columns.droplevel(0)
+    marks = np.where(np.transpose(best), "bfseries:--nowrap;" if siunitx else "textbf:--rwrap;", "")
+    style = table.style.hide(axis="index").apply(lambda _: marks, axis=None)
+    style.format(escape="latex-math", subset=[table.columns[0]])
+    style.format_index(escape="latex", axis="columns")
+    text = style.to_latex(
+        column_format="".join(kinds), hrules=True, siunitx=siunitx, multicol_align="c"
+    )
+    says = f"% {SAYS[spread]} of a row's runs where these differ\n" if spread in SAYS else ""
+    package = r", \usepackage[detect-weight]{siunitx}" if siunitx else ""
+    return rf"% \usepackage{{booktabs}}{package}" + f"\n{says}{text}"
 
 
-def _about(table: Table, target: float | None) -> list[Column]:
-    """Return the columns that say what the rows are and of how many runs."""
-    seeds = [{run.config.get(SEED) for run in row.line.runs} for row in table]
-    by_seed = all(len(own) == len(row.costs) for own, row in zip(seeds, table, strict=True))
-    columns = [
-        Column("l", "", [_escaped(row.line.name) for row in table]),
-        Column("r", "seeds" if by_seed else "runs", [str(len(row.costs)) for row in table]),
-        Column("l", "status", [_escaped(row.line.status) for row in table]),
-    ]
-    if target is not None:
-        reached = [len(row.values("rounds" + TO_TARGET)) for row in table]
-        if any(own < len(row.costs) for own, row in zip(reached, table, strict=True)):
-            columns.append(Column("r", "reached", list(map(str, reached))))
-    return columns
+def _about(
+    rows: Sequence[tuple[str, DataFrame]],
+) -> Iterator[tuple[str, tuple[tuple[str, str], list[str]]]]:
+    """Yield the columns that say what the rows are: kind, and headings with texts."""
+    sizes = [str(len(own)) for _, own in rows]
+    by_seed = all(own["seed"].is_unique for _, own in rows)
+    yield "l", (("", ""), [name for name, _ in rows])
+    yield "r", (("", "seeds" if by_seed else "runs"), sizes)
+    yield "l", (("", "status"), [own["status"].iloc[0] for _, own in rows])
+    if "rounds" + TO_TARGET in rows[0][1]:
+        reached = [str(own["rounds" + TO_TARGET].count()) for _, own in rows]
+        if reached != sizes:
+            yield "r", (("", "reached"), reached)
 
 
-def _shown(cell: str, *, siunitx: bool) -> str:
-    if not NUMBER.fullmatch(cell):
-        return f"{{{cell}}}"
-    return cell if siunitx else f"${cell}$"
+def _best(rows: Sequence[Series], *, higher: bool) -> list[bool]:
+    """Return which rows have the best mean, of two or more of which no run lacks a value."""
+    means = Series([own.mean(skipna=False) for own in rows])
+    best = means.max() if higher else means.min()
+    return list((means == best) & (means.count() > 1))
 
 
-def _bytes_unit(table: Table, keys: Sequence[str]) -> tuple[float, str]:
+def _bytes_unit(found: Sequence[Series]) -> tuple[str, float]:
     """Return the largest unit in which no mean is below 1: up and down compare at a glance."""
-    found = [row.values(key) for key in keys if key.startswith("bytes") for row in table]
-    least = min((fmean(values) for values in found if any(values)), default=0.0)
-    return next((unit for unit in BYTES if unit[0] <= least), BYTES[-1])
+    means = [values.mean() for values in found if values.any()]
+    return largest_unit(BYTES, min(means, default=0.0))
 
 
-def _number(key: str, row: Row, scale: float, spread: Spread) -> str:
-    found = [value / scale for value in row.values(key)]
-    if not found or (len(found) < len(row.costs) and not key.endswith(TO_TARGET)):
+def _number(key: str, values: Series, spread: Spread) -> str:
+    found = values.dropna()
+    if found.empty or (len(found) < len(values) and not key.endswith(TO_TARGET)):
         return NONE
-    mean, deviation = fmean(found), stdev(found) if len(found) > 1 else 0.0
-    digits = _decimals(key, mean, whole=all(value.is_integer() for value in (mean, deviation)))
+    mean, deviation = found.mean(), found.std() if len(found) > 1 else 0.0
+    digits = _decimals(key, mean, whole=mean.is_integer() and float(deviation).is_integer())
     if deviation:  # a digit of it, if two decimals more show one
         digits = max(digits, min(-floor(log10(deviation)), digits + 2))
     middle, beside, least, most = (
-        f"{value:.{digits}f}" for value in (mean, deviation, min(found), max(found))
+        f"{value:.{digits}f}" for value in (mean, deviation, found.min(), found.max())
     )
     if spread == "range" and least != most:
         return f"{middle} [{least}, {most}]"
@@ -142,9 +123,15 @@ def _decimals(key: str, mean: float, *, whole: bool) -> int:
     return max((4 if key.startswith(VALUES) else 3) - before, 0)
 
 
+def _shown(cell: str, *, siunitx: bool) -> str:
+    if siunitx:
+        return cell if NUMBER.fullmatch(cell) else f"{{{cell}}}"
+    return re.sub(r"-(?=\d)|\\pm", r"$\g<0>$", cell)
+
+
 def _siunitx_column(cells: Sequence[str]) -> str:
     """Return the column S that has room for the numbers, and for their standard deviations."""
-    found = [match.groups("") for cell in cells if (match := NUMBER.fullmatch(cell))]
+    found: list[Any] = [match.groups("") for cell in cells if (match := NUMBER.fullmatch(cell))]
     if not found:
         return "c"
     signs, wholes, decimals, deviations = zip(*found, strict=True)
@@ -152,7 +139,3 @@ def _siunitx_column(cells: Sequence[str]) -> str:
     room = max(len(text.replace(".", "").lstrip("0")) for text in deviations)
     uncertainty = f"({room})" if room else ""
     return f"S[table-format={max(signs)}{whole}.{decimal}{uncertainty}]"
-
-
-def _escaped(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)

@@ -4,6 +4,7 @@ import inspect
 import json
 import tomllib
 from collections.abc import Callable, Collection
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -51,6 +52,20 @@ NAMES: dict[str, Callable[[], list[str]]] = {
     "partition": lambda: list(PARTITIONERS),
 }
 CONFIG_OPTION = "config_file"
+# What stands beside a mean: the sample standard deviation, the least and the largest value, or
+# nothing since every run has its own row.
+Spread = Literal["std", "range", "runs"]
+
+
+class Panel(StrEnum):
+    """What a figure shows the objective by; the clock of "link" may be that of the runs' links."""
+
+    ROUND = "round"
+    UP = "up"
+    DOWN = "down"
+    BOTH = "both"
+    LINK = "link"
+    WALL = "wall"
 
 
 def with_config(

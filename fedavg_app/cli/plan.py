@@ -18,7 +18,7 @@ from fedavg_app.errors import ConfigError
 if TYPE_CHECKING:  # they take seconds to import
     from fedavg_app.results.finished_run import FinishedRun
     from fedavg_app.sweep.halving import Judged
-    from fedavg_app.sweep.run_process import PlannedRun
+    from fedavg_app.sweep.planned_run import PlannedRun
 
 # Keys that the candidates set, or that a plan has no use for.
 WITHOUT = {
@@ -56,8 +56,8 @@ def plan(
         raise ConfigError("budget", config.budget, fix)
     from fedavg_app.results.finished_run import read_run
     from fedavg_app.server.preparation import load_task
-    from fedavg_app.sweep.earlier_runs import finished_folder
     from fedavg_app.sweep.grid import read_keys
+    from fedavg_app.sweep.planned_run import finished_folder
     from fedavg_app.sweep.run_process import shared_launcher
     from fedavg_app.sweep.rungs import run_rungs
     from fedavg_app.training_plan import make_plan
@@ -81,8 +81,8 @@ def plan(
 
 def _planned(keys: dict[str, Any], chosen: dict[str, Any] | None) -> "list[PlannedRun]":
     """Return the runs of the candidates; of the default candidates those that fit the settings."""
-    from fedavg_app.sweep.candidates import CANDIDATES
     from fedavg_app.sweep.grid import planned_runs
+    from fedavg_app.sweep.rungs import CANDIDATES
 
     if chosen is not None:
         return planned_runs(keys | chosen)
@@ -105,7 +105,7 @@ def _show(
 ) -> None:
     """Print the evidence and the choice."""
     from fedavg_app.results.finished_run import FINISHED
-    from fedavg_app.sweep.identity import arguments
+    from fedavg_app.sweep.planned_run import arguments
     from fedavg_app.sweep.rungs import limits_of
     from fedavg_app.training_plan import spent
 

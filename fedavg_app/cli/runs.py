@@ -18,7 +18,7 @@ from fedavg_app.results.run_folder import CONFIG_FILE
 
 # Where runs and sweeps leave their folders, unless they are told otherwise.
 FOLDERS = (Path("runs"), Path("sweeps"))
-# How the name of a run's folder begins.
+# The beginning of the name of a run's folder.
 STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)\d\d-")
 
 

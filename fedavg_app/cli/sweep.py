@@ -37,10 +37,10 @@ def sweep(
     """
     from fedavg_app.callbacks.figures import check_plot_path
     from fedavg_app.results.checkpoint import delete_checkpoint
+    from fedavg_app.results.comparison_names import write_names
     from fedavg_app.results.finished_run import read_summary
-    from fedavg_app.results.sweep_names import write_names
-    from fedavg_app.sweep.earlier_runs import finished_folder
     from fedavg_app.sweep.grid import read_grid
+    from fedavg_app.sweep.planned_run import finished_folder
     from fedavg_app.sweep.run_all import run_all
     from fedavg_app.sweep.run_process import RunProcess, shared_launcher
 

@@ -35,7 +35,7 @@ Callbacks = Annotated[
     list[str] | None,
     typer.Option(
         "--callback", metavar="NAME",
-        help="also call this after each round: tensorboard, wandb, mlflow, or "
+        help="also call this after each round: tensorboard, wandb, or "
         "package.module:Class; may be repeated",
         rich_help_panel=OUTPUT, show_default=False,
     ),
@@ -118,7 +118,7 @@ def _simulate(
 
 def _callbacks(names: list[str] | None) -> list[MakeCallback]:
     """Return what makes the callbacks: plots, and those of these names."""
-    from fedavg_app.callbacks.plots import Plots
+    from fedavg_app.callbacks.trackers import Plots
     from fedavg_app.plugins import CALLBACKS, load_component
 
     return [Plots, *(load_component("callback", name, CALLBACKS.load) for name in names or [])]

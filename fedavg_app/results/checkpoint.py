@@ -21,8 +21,7 @@ from flwr.app import Array, ArrayRecord
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config, todays_keys
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.history import RoundMetrics, read_history
-from fedavg_app.results.model_file import reporting_write_errors
-from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE
+from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, reporting_write_errors
 from strategies.rounds.runner import Runner
 from tasks.data.atomic_file import flush, replacing
 

@@ -15,7 +15,7 @@ from fedavg_app.results.history import RoundMetrics, objective_curve, read_histo
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 from tasks.objective import Objective
 
-# Of runs that came to their end.
+# The statuses of runs that came to their end.
 FINISHED = "finished"
 STATUSES = (FINISHED, "diverged")
 # The status of a run without a summary: still running, or killed.

@@ -131,7 +131,7 @@ class TrainingResult:
     Attributes:
         history: The metrics of every round.
         model: The global model after the last of these rounds; None if there was none.
-        rounds_to_target: As `rounds_to_target` counts them; None if the target was not reached.
+        rounds_to_target: As `Objective.rounds_to_target` counts them; None if it was not reached.
         error: Why the training failed; None if it did not.
         best_model: The global model of the round with the best objective.
         folder: The folder of the results.

@@ -1,14 +1,21 @@
-"""The folder that a training leaves (docs/run-folder.md): its name and the files in it."""
+"""The folder that a training leaves (docs/run-folder.md): its name, its files and its models."""
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+from flwr.app import ArrayRecord
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
 from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, RunError
+from strategies.rounds.flower_arrays import from_record, to_record
+from tasks.data.atomic_file import replacing
 
 CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
 MODEL_FILE, BEST_MODEL_FILE = "model.safetensors", "best.safetensors"
@@ -41,3 +48,46 @@ def reporting_unwritable(config: TrainingConfig) -> Iterator[None]:
         key, folder = ("resume", resumed) if resumed else ("run-dir", config.run_dir)
         fix = f"cannot write there ({error.strerror}); give a writable directory"
         raise ConfigError(key, folder, fix) from error
+
+
+def save_model(model: ArrayRecord, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the model's arrays under their names, atomically, and what else the file is to say.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    # In C order: safetensors 0.8.0 writes wrong numbers for arrays in another order.
+    arrays = {name: np.asarray(array, order="C") for name, array in from_record(model).items()}
+    with reporting_write_errors(path.parent), replacing(path) as temporary:
+        save_file(arrays, temporary, dict(metadata or {}))
+
+
+def load_model(path: Path, names: Iterable[str]) -> ArrayRecord:
+    """Return the model in a file.
+
+    Args:
+        path: The file.
+        names: The arrays in the model's order, which the file does not keep.
+
+    Raises:
+        OSError: There is none.
+        SafetensorError: It is damaged.
+        KeyError: It is of another model.
+    """
+    arrays = load_file(path)
+    return to_record({name: arrays[name] for name in names})
+
+
+@contextmanager
+def reporting_write_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of writing to the folder into a `RunError`."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise RunError(write_error(folder, error)) from error
+
+
+def write_error(folder: Path, error: Exception) -> str:
+    """Return an error of writing to the folder in one line, with what to do."""
+    why = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return f"cannot write to {folder}: {why}; free some space there, or make it writable"

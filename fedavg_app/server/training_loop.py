@@ -43,8 +43,8 @@ class TrainingLoop:
         client_config: Goes to the clients, with the round's "learning-rate" added.
         metrics: The task's, by which clients test the model.
         on_round_end: Called with the metrics and the model of every round, round 0 (the initial
-            model) first.
-        completed: The rounds of this run that are completed already; it continues after them.
+            model) first; appends the metrics to the history.
+        history: The rounds of this run so far; it continues after them.
         clock: The virtual clock of a simulation with links.
     """
 
@@ -58,13 +58,13 @@ class TrainingLoop:
     evaluate: Evaluate
     metrics: Mapping[str, Metric]
     on_round_end: Callable[[RoundMetrics, ArrayRecord], None]
-    completed: InitVar[Sequence[RoundMetrics]] = ()
+    history: InitVar[Sequence[RoundMetrics]]
     clock: VirtualClock | None = None
 
-    def __post_init__(self, completed: Sequence[RoundMetrics]) -> None:
+    def __post_init__(self, history: Sequence[RoundMetrics]) -> None:
         in_flight = self.strategy.in_flight if self.strategy.takes_late else None
         self._messenger = RoundMessenger(self.grid, self.nodes, self.config, self.clock, in_flight)
-        self._history = list(completed)
+        self._history = history
         self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 
     def run(self) -> None:
@@ -165,8 +165,7 @@ class TrainingLoop:
 
     def _end_round(self, metrics: RoundMetrics) -> None:
         before = self._history[-1] if self._history else None
-        self._history.append(metrics.with_totals(before))
-        self.on_round_end(self._history[-1], self.model)
+        self.on_round_end(metrics.with_totals(before), self.model)
 
     def _affords(self, metrics: RoundMetrics) -> bool:
         """Return whether the round is within the budget; log it if it is not."""

@@ -14,10 +14,9 @@ from typing import Any
 
 from fedavg_app.config import parse_config, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.comparison_lines import SEED, setting_text
+from fedavg_app.results.comparison_names import SEED, setting_text
 from fedavg_app.server.preparation import resolve
-from fedavg_app.sweep.identity import identity
-from fedavg_app.sweep.run_process import PlannedRun
+from fedavg_app.sweep.planned_run import PlannedRun, identity
 
 VARIANTS, NAME = "variants", "name"
 

@@ -1,23 +1,24 @@
 """Makes the runs that a sweep lacks, several at a time."""
 
+import fcntl
+import os
+import signal
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import typer
 
-from fedavg_app.errors import RunError
-from fedavg_app.sweep.run_process import (
-    Launch,
-    PlannedRun,
-    RunProcess,
-    exclusive_folder,
-    terminate,
-    uninterrupted,
-)
+from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.sweep.planned_run import PlannedRun
+from fedavg_app.sweep.run_process import Launch, RunProcess
 
 POLL_SECONDS = 0.1
+# A run that is terminated has this long before it is killed.
+GRACE_SECONDS = 15.0
 
 # Called with a run that has ended: stores its result; returns whether it has a result, and a text.
 Keep = Callable[[RunProcess], tuple[bool, str]]
@@ -85,3 +86,59 @@ def run_all(
             terminate(running)
     if failed:
         raise RunError(f"{failed} of the runs failed; the lines above say why")
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process and those it starts, as long as one of them lives.
+
+    Raises:
+        ConfigError: Another process has locked it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            fix = "a sweep, or runs of a killed sweep, are still running in it; wait, or end them"
+            raise ConfigError("experiment", folder.name, fix) from error
+        os.set_inheritable(lock.fileno(), True)
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM only after the block, so that a process it starts is known."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def remember(number: int, _: object) -> None:
+        came.append(number)
+
+    before = [signal.signal(number, remember) for number in numbers]
+    try:
+        yield
+    finally:
+        for each, handler in zip(numbers, before, strict=True):
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def terminate(running: Sequence[RunProcess]) -> None:
+    """Terminate the runs and their child processes; kill those that do not end in time."""
+    try:
+        for run in running:
+            run.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for run in running:
+            with suppress(subprocess.TimeoutExpired):
+                run.process.wait(max(deadline - time.monotonic(), 0))
+    finally:
+        with uninterrupted():
+            for run in running:
+                with suppress(ProcessLookupError):
+                    os.killpg(run.process.pid, signal.SIGKILL)
+                run.process.wait()
+                if not (run.result() or run.resumable()):
+                    run.delete()

@@ -1,48 +1,26 @@
-"""A sweep's runs in progress, each a process in its own folder."""
+"""A sweep's runs in progress, each a process in its own folder.
 
-import fcntl
-import os
+A process, not a worker of a pool: it ends with all its children, and resumes from its checkpoint.
+"""
+
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedavg_app.config import RunConfig, TrainingConfig
-from fedavg_app.errors import ConfigError
 from fedavg_app.ray_engine.ray_cluster import shared_ray, usable_cpus
-from fedavg_app.sweep.earlier_runs import finished_folder, resumable_folder
-from fedavg_app.sweep.identity import arguments
+from fedavg_app.sweep.planned_run import PlannedRun, arguments, finished_folder, resumable_folder
 
 # Starts a run that makes its folder in the first path, and writes its output to a file "log" there;
 # or resumes the run whose folder is the second path.
 Launch = Callable[[TrainingConfig, Path, Path | None], "subprocess.Popen[bytes]"]
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run of a sweep.
-
-    Attributes:
-        name: Human-readable: how it differs from the others.
-        slug: The name of its folder.
-        config: Its settings.
-        method: The name of its method in tables and figures, the same for all seeds.
-    """
-
-    name: str
-    slug: str
-    config: TrainingConfig
-    method: str = ""
-
-
 SIMULATION = Path(__file__).parents[2] / "simulation.py"
-# A run that is terminated has this long before it is killed.
-GRACE_SECONDS = 15.0
 # The most that an interruption costs a run whose config sets no checkpoints.
 CHECKPOINT_SECONDS = 60
 
@@ -100,43 +78,6 @@ def launcher(data_dir: Path | None, num_workers: int, ray_address: Callable[[], 
     return launch
 
 
-@contextmanager
-def exclusive_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process and those it starts, as long as one of them lives.
-
-    Raises:
-        ConfigError: Another process has locked it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            fix = "a sweep, or runs of a killed sweep, are still running in it; wait, or end them"
-            raise ConfigError("experiment", folder.name, fix) from error
-        os.set_inheritable(lock.fileno(), True)
-        yield
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM only after the block, so that a process it starts is known."""
-    came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def remember(number: int, _: object) -> None:
-        came.append(number)
-
-    before = [signal.signal(number, remember) for number in numbers]
-    try:
-        yield
-    finally:
-        for each, handler in zip(numbers, before, strict=True):
-            signal.signal(each, handler)
-        for number in came:
-            signal.raise_signal(number)
-
-
 class RunProcess:
     """A run in progress; an interrupted run resumes from its last checkpoint.
 
@@ -178,22 +119,3 @@ class RunProcess:
     def delete(self) -> None:
         """Delete the run's folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def terminate(running: Sequence[RunProcess]) -> None:
-    """Terminate the runs and their child processes; kill those that do not end in time."""
-    try:
-        for run in running:
-            run.process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for run in running:
-            with suppress(subprocess.TimeoutExpired):
-                run.process.wait(max(deadline - time.monotonic(), 0))
-    finally:
-        with uninterrupted():
-            for run in running:
-                with suppress(ProcessLookupError):
-                    os.killpg(run.process.pid, signal.SIGKILL)
-                run.process.wait()
-                if not (run.result() or run.resumable()):
-                    run.delete()

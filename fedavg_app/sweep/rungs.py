@@ -11,11 +11,31 @@ from fedavg_app.budget import parse_budget
 from fedavg_app.config import RunConfig
 from fedavg_app.results.checkpoint import delete_checkpoint
 from fedavg_app.results.finished_run import FINISHED, FinishedRun, read_run
-from fedavg_app.sweep.earlier_runs import finished_folder
 from fedavg_app.sweep.halving import MIN_ROUNDS, Judged, Limits, Reached, successive_halving
+from fedavg_app.sweep.planned_run import PlannedRun, finished_folder
 from fedavg_app.sweep.run_all import run_all
-from fedavg_app.sweep.run_process import Launch, PlannedRun, RunProcess
+from fedavg_app.sweep.run_process import Launch, RunProcess
 from tasks.objective import Objective
+
+# The methods that `fedavg plan` tries by default, as variants of a grid: those that sent least in
+# the project's own measurements (docs/choosing-a-compressor.md), from few large messages to many
+# small ones.
+_STC = "sparsity-up = {0}, sparsity-down = {0}"
+_BOTH_WAYS = (
+    "uplink = {name = 'rotated', unbiased = false}, downlink = {name = 'rotated', unbiased = false}"
+)
+
+CANDIDATES: list[dict[str, Any]] = [
+    {"strategy": "fedavg", "local-steps": [25, 100, 400]},
+    {"strategy": "fedsgd"},
+    {"strategy": "stc", "strategy-args": _STC.format(0.04), "local-steps": [1, 25, 100]},
+    {"strategy": "stc", "strategy-args": _STC.format(0.01), "local-steps": [1, 25, 100]},
+    {"strategy": "stc", "strategy-args": _STC.format(0.0025), "local-steps": [1, 25]},
+    {"strategy": "eden", "strategy-args": "bits = 1", "local-steps": [1, 25, 100]},
+    {"strategy": "qsgd", "strategy-args": "bits = 4", "local-steps": [1, 25, 100]},
+    {"strategy": "topk", "strategy-args": "sparsity-up = 0.01", "local-steps": [1, 25]},
+    {"strategy": "compressed", "strategy-args": _BOTH_WAYS, "local-steps": [1, 25, 100]},
+]
 
 
 def limits_of(config: Mapping[str, Any]) -> Limits:

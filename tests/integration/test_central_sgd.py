@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tasks
-from fedavg_app.callbacks.plots import Plots
+from fedavg_app.callbacks.trackers import Plots
 from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import DivergedError

@@ -13,7 +13,7 @@ import strategies
 from fedavg_app.central_sgd import train_centrally
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.model_file import save_model
+from fedavg_app.results.run_folder import save_model
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import resolve
 from strategies.rounds.flower_arrays import from_record

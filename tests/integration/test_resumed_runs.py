@@ -16,7 +16,7 @@ from fedavg_app.errors import ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
-from fedavg_app.sweep.earlier_runs import finished_folder
+from fedavg_app.sweep.planned_run import finished_folder
 from tasks.data.sources import Sources
 from tasks.mnist import MNIST_LOGISTIC
 from tests.support.local_grid import LocalGrid

@@ -9,7 +9,7 @@ from flwr.app import Context, RecordDict
 from PIL import Image
 
 from fedavg_app import server_app
-from fedavg_app.callbacks.plots import Plots
+from fedavg_app.callbacks.trackers import Plots
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError
 from fedavg_app.server.preparation import prepare

@@ -93,7 +93,7 @@ def test_command_records_real_runs_and_repeats_none(monkeypatch, capsys, tmp_pat
     (tmp_path / "tiny.toml").write_text(REAL_RUNS)
     command = ["sweep", str(tmp_path / "tiny.toml"), "--results", str(tmp_path), "--jobs", "2"]
     assert main(*command) == 0, capsys.readouterr()
-    found = [stored.record for stored in read_all(tmp_path / "records" / "tiny")]
+    found = read_all(tmp_path / "records" / "tiny")
     assert {record.command.split()[2] for record in found} == {"run", "central"}
     (federated,) = (record for record in found if "strategy" in record.config)
     assert federated.history.round == [0, 1, 2]

@@ -4,6 +4,7 @@ NOT_RUN = {
     "It installs packages from a registry, GB of them.": [
         "python3 -m venv .venv", ".venv/bin/pip install -e .",
         "pip install -e '.[simulation]'", "pip install -e '.[wandb]'", "make docs",
+        "pip install mlflow-skinny",
         "pip install 'fedavg-app[simulation]'",
         "pip install 'dist/fedavg_app-0.1.0-py3-none-any.whl[simulation]'",
         "pip install 'fedavg-app[lora]'", "pip install 'fedavg-app[metrics]'",

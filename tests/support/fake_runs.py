@@ -49,7 +49,8 @@ def files(config, lines, **summary):
         "status": "finished", "rounds": lines[-1]["round"],
         "target-accuracy": None if config.target == "none" else config.target,
         "rounds-to-target": None,
-        "best-accuracy": max(accuracies), "data": "MNIST in /some/where",
+        "best-accuracy": max(accuracies), "final-accuracy": accuracies[-1],
+        "data": "MNIST in /some/where",
         "data-fingerprint": FINGERPRINT, "versions": {"flwr": "1.41.0"}, "seconds": 60.0,
         **summary,
     }  # fmt: skip

@@ -86,6 +86,7 @@ def run_loop(
         evaluation,
         task.test_metrics(),
         record,
+        history,
     ).run()
     return TrainingResult(history, models[-1])
 

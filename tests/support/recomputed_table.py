@@ -65,6 +65,7 @@ def check_csv(path, runs, target):
     for name, folders in runs.items():
         counted = {str(folder): numbers(folder, target) for folder in folders}
         own = [row for row in rows if row["run"] == name]
+        assert [row["row"] for row in own] == [*["run"] * len(folders), *STATISTICS]
         assert {row["folder"].rstrip("/") for row in own if row["row"] == "run"} == set(counted)
         for row in own:
             assert row["runs"] == ("1" if row["row"] == "run" else str(len(folders)))
@@ -82,33 +83,34 @@ def check_csv(path, runs, target):
                 assert shown == (None if expected is None else pytest.approx(expected)), (name, key)
 
 
-def check_latex(path, runs, target):
-    """Compare every number of a table up to a target with the runs', at its precision."""
+def check_latex(path, table, runs):
+    """Compare every number of a LaTeX table with that of the CSV, at its precision."""
     text = path.read_text()
-    headings = next(line for line in text.splitlines() if "{final}" in line)
-    scale = {"kB": 1e3, "MB": 1e6, "GB": 1e9}[re.search(r"up \((\w+)\)", headings)[1]]
-    assert f"down ({re.search(r'up .(..)', headings)[1]})" in headings
-    columns = [
-        ("final_accuracy", 1), ("best_accuracy", 1), ("rounds_to_target", 1),
-        ("bytes_up_to_target", scale), ("bytes_down_to_target", scale),
-        ("seconds_link_to_target", 60),
-    ]  # fmt: skip
-    body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
-    rows = [[cell.strip(" $") for cell in line.removesuffix(r"\\").split(" & ")] for line in body]
+    head, _, body = text.partition(r"\midrule")
+    up, down = re.findall(r"(?:up|down) \((\w+)\)", head)
+    assert up == down
+    scale = {"kB": 1e3, "MB": 1e6, "GB": 1e9}[up]
+    columns = {
+        "final_accuracy": 1, "best_accuracy": 1, "rounds_to_target": 1,
+        "bytes_up_to_target": scale, "bytes_down_to_target": scale, "seconds_link_to_target": 60,
+    }  # fmt: skip
+    with table.open() as file:
+        known = {(row["run"], row["row"]): row for row in csv.DictReader(file)}
+    lines = re.sub(r"\\textbf|\\bfseries |[{}$]", "", body).splitlines()[1:-2]
+    rows = [[cell.strip() for cell in line.removesuffix(r"\\").split(" & ")] for line in lines]
     assert [row[0].replace("\\", "") for row in rows] == list(runs)
-    for row, folders in zip(rows, runs.values(), strict=True):
-        counted = [numbers(folder, target) for folder in folders]
-        assert row[1] == str(len(folders))
-        if "{reached}" in headings:
-            assert int(row[3]) == sum(run["rounds_to_target"] is not None for run in counted)
-        for cell, (key, unit) in zip(row[-len(columns) :], columns, strict=True):
-            found = [run[key] / unit for run in counted if run[key] is not None]
-            if not found:
-                assert cell == "{--}"
+    for name, row in zip(runs, rows, strict=True):
+        assert row[1] == str(len(runs[name]))
+        reached = known[name, "count"]["rounds_to_target"]
+        assert row[3 : -len(columns)] in ([], [reached])
+        for cell, (key, unit) in zip(row[-len(columns) :], columns.items(), strict=True):
+            mean, own = (known[name, which][key] for which in ("mean", "std"))
+            if not mean:
+                assert cell == "--"
                 continue
-            mean, _, deviation = cell.partition(r" \pm ")
-            half = 0.5000001 * 10 ** -len(mean.partition(".")[2])
-            assert float(mean) == pytest.approx(fmean(found), abs=half), (row[0], key)
-            own = stdev(found) if len(found) > 1 else 0.0
-            assert float(deviation or 0) == pytest.approx(own, abs=half), (row[0], key)
-            assert deviation or own <= half
+            middle, _, beside = cell.partition(r" \pm ")
+            half = 0.5000001 * 10 ** -len(middle.partition(".")[2])
+            assert float(middle) == pytest.approx(float(mean) / unit, abs=half), (name, key)
+            own = float(own or 0) / unit
+            assert float(beside or 0) == pytest.approx(own, abs=half), (name, key)
+            assert beside or own <= half

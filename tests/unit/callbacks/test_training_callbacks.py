@@ -1,5 +1,6 @@
 import json
 import logging
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from safetensors import safe_open
 
+import strategies
+from fedavg_app.callbacks import training_callbacks
 from fedavg_app.callbacks.base import Callback
 from fedavg_app.callbacks.run_files import RunFiles
-from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
+from fedavg_app.callbacks.training_callbacks import Checkpoints, TrainingCallbacks
 from fedavg_app.errors import ConfigError, RunError
-from fedavg_app.results.history import TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from tests.support.training_runs import MODEL, history, training_run
 
 ROUNDS = history([0.1, 0.5])
@@ -140,7 +143,7 @@ def test_callback_that_cannot_be_made_leaves_no_folder_but_that_of_a_resumed_run
     tmp_path, completed
 ):
     def fail(run):
-        raise ConfigError("callback", "mlflow", "no server answers")
+        raise ConfigError("callback", "mine:Tracker", "no server answers")
 
     before = tmp_path / "earlier"
     before.mkdir()
@@ -159,3 +162,24 @@ def test_folder_that_cannot_be_written_is_named_by_the_key_that_gave_it(tmp_path
         RunFiles(run)
     key = "resume" if resumed else "run-dir"
     assert str(caught.value).startswith(f"{key} = {str(folder)!r}: cannot write there (No such")
+
+
+@pytest.mark.parametrize(
+    ("keys", "due"),
+    [
+        ({}, []),
+        ({"checkpoint_every": 4}, [0, 4, 8]),
+        ({"checkpoint_seconds": 60}, [3, 6, 9]),  # rounds of 25 s: one after each minute
+        ({"checkpoint_every": 4, "checkpoint_seconds": 60}, [0, 3, 4, 7, 8]),
+    ],
+)
+def test_checkpoints_are_due_by_rounds_and_by_time(monkeypatch, keys, due):
+    now, saved = 1000.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(training_callbacks, "save_checkpoint", lambda *args: saved.append(args[2]))
+    checkpoints = Checkpoints(strategies.build("fedavg", {}), grid=None)
+    for server_round in range(10):
+        result = TrainingResult([RoundMetrics(server_round)], MODEL)
+        checkpoints.save_if_due(training_run(**keys), result)
+        now += 25
+    assert [state.history[0].round for state in saved] == due

@@ -1,6 +1,5 @@
 """The tables that `compare` writes: CSV and LaTeX."""
 
-import csv
 import re
 import shutil
 import subprocess
@@ -76,31 +75,36 @@ def write(runs, tmp_path, command_line):
 def test_every_number_is_that_of_the_history(write, runs, target):
     """Not every run reaches 0.97."""
     words = ("--link", "4g", "--target", target)
-    check_csv(write(*words, kind="csv"), runs, target)
-    check_latex(write(*words), runs, target)
-    check_latex(write(*words, "--siunitx"), runs, target)
-    assert ("{reached}" in write(*words).read_text()) == (target == 0.97)
-
-
-@pytest.mark.parametrize("spread", ["std", "runs"])
-def test_csv_has_a_row_for_every_run_and_says_which_row_is_which(write, spread):
-    with write("--spread", spread, kind="csv").open() as file:
-        rows = [(row["run"], row["row"], row["seed"]) for row in csv.DictReader(file)]
-    own = [("run", "1"), ("run", "2"), ("run", "3")]
-    own += [(name, "") for name in ("mean", "std", "min", "max", "count")]
-    assert rows == [(name, *row) for name in METHODS for row in own]
+    check_csv(table := write(*words, kind="csv"), runs, target)
+    check_latex(write(*words), table, runs)
+    check_latex(write(*words, "--siunitx"), table, runs)
+    assert ("& reached &" in write(*words).read_text()) == (target == 0.97)
 
 
 def test_latex_shows_the_chosen_spread_next_to_the_mean(write):
-    assert re.search(r"& \$0\.\d{4} \\pm 0\.\d{4}\$ &", write().read_text())
-    assert re.search(
-        r"& \{0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]\} &", write("--spread=range").read_text()
-    )
+    assert re.search(r"& 0\.\d{4} \$\\pm\$ 0\.\d{4} &", write().read_text())
+    assert re.search(r"& 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\] &", write("--spread=range").read_text())
     body = write("--spread=runs").read_text().split("midrule")[1]
     assert [line.split(" & ")[0].strip() for line in body.splitlines()[1:4]] == [
         "FedAvg, seed 1", "FedAvg, seed 2", "FedAvg, seed 3",
     ]  # fmt: skip
     assert "pm" not in body
+
+
+@pytest.mark.parametrize(("words", "bold"), [((), r"\textbf{"), (("--siunitx",), r"\bfseries ")])
+def test_latex_has_the_best_of_a_column_in_bold_and_math_in_names(
+    runs, tmp_path, command_line, words, bold
+):
+    methods = {"$p = 1/25$": runs["FedAvg"], "50 % & more": runs["top-k"]}
+    folders = [folder for own in methods.values() for folder in own]
+    labels = [word for name, own in methods.items() for _ in own for word in ("--label", name)]
+    path = tmp_path / "table.tex"
+    assert command_line("compare", *folders, *labels, "--latex", path, *words)[0] == 0
+    rows = [line.split(" & ") for line in path.read_text().split("midrule\n")[1].splitlines()[:2]]
+    assert [row[0] for row in rows] == ["$p = 1/25$", r"50 \% \& more"]
+    assert [[cell.startswith(bold) for cell in row[3:]] for row in rows] == [
+        [True, True, *[False] * 4], [False] * 6,
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(LATEX is None, reason="there is no pdflatex")

@@ -5,7 +5,7 @@ import pytest
 from fedavg_app.cli.plan import _planned
 from fedavg_app.config import RunConfig
 from fedavg_app.sweep import run_all, run_process
-from fedavg_app.sweep.candidates import CANDIDATES as DEFAULT
+from fedavg_app.sweep.rungs import CANDIDATES as DEFAULT
 from tests.support.fake_runs import EndedProcess, files, line
 
 # By the number of local steps: the accuracy of every round. 1 begins slowly, and 2 diverges.

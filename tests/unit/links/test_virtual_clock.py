@@ -7,10 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedavg_app.cli.clocks import link_times
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.links import FLEETS, DeviceClass, Devices, Fleet, Link, load_fleet
+from fedavg_app.links import FLEETS, DeviceClass, Devices, Fleet, Link, link_times, load_fleet
 from fedavg_app.results.history import RoundMetrics
 from fedavg_app.virtual_clock import VirtualClock, make_clock
 

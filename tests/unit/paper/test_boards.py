@@ -54,7 +54,7 @@ def test_numbers_are_the_means_of_the_records_and_the_order_is_theirs(board):
     assert len(rows) > 1
     ranks = []
     for row in rows:
-        assert len({run.record.config["seed"] for run in row.runs}) == len(row.runs)
+        assert len({run.config["seed"] for run in row.runs}) == len(row.runs)
         for target in board.targets:
             found = [recomputed(run.path, target) for run in row.runs]
             for kind, values in zip(MEASURES, zip(*found, strict=True), strict=True):

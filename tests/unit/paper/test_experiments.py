@@ -87,7 +87,7 @@ def test_rows_from_another_file_are_its_runs_without_what_belongs_to_its_columns
     with pytest.raises(ConfigError, match=r"other.toml.*: rows: "):
         load(tmp_path / "other.toml")
     (tmp_path / "table.toml").unlink()
-    with pytest.raises(ConfigError, match=r"other.toml.*: cannot be read: .*No such file"):
+    with pytest.raises(ConfigError, match=r"table.toml.*: give a TOML file .*No such file"):
         load(tmp_path / "other.toml")
 
 
@@ -115,7 +115,7 @@ rows = [
         ("[3, ", "[3, 4, ", "paper of row 'small' has 3 entries; give one for each"),
         ("title =", "titel =", "title: Field required"),
         ('"rounds-to-target"', '"rounds"', "measure: Input should be 'rounds-to-target'"),
-        ("[run]", "[run", "table.toml': is not TOML"),
+        ("[run]", "[run", "table.toml': give a TOML file"),
     ],
 )
 def test_invalid_file_is_rejected_in_one_line(tmp_path, old, new, message):

@@ -18,7 +18,7 @@ TABLE = "paper/experiments/stc-bits.toml"
         ([TABLE, "--jobs=-1"], 2, "Invalid value for '--jobs': -1"),
         ([TABLE, "--results=README.md"], 2, "Invalid value for '--results': Directory"),
         ([TABLE, "--data-dir=/none"], 2, "Invalid value for '--data-dir': Directory"),
-        (["README.md"], 1, "experiment = 'README.md': is not TOML"),
+        (["README.md"], 1, "experiment = 'README.md': give a TOML file"),
     ],
 )
 def test_invalid_argument_of_sweep_is_reported_in_one_line(

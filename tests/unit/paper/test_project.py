@@ -4,11 +4,12 @@ import pytest
 
 from fedavg_app.config import parse_saved
 from paper.boards import load_boards, standings
-from paper.cell_text import TIMES
+from paper.cells import compare, headlines
 from paper.experiments import in_order, load
-from paper.headlines import HEADLINES, compare, headlines
 from paper.records import RECORDS, by_run, read_all
+from paper.report import HEADLINES
 from paper.tables import fill
+from paper.text import TIMES
 from tests.support.documents import ROOT
 
 EXPERIMENTS = sorted((ROOT / "paper" / "experiments").glob("*.toml"))
@@ -36,11 +37,11 @@ def test_each_experiment_is_valid(path):
 
 def test_each_record_has_a_valid_config_and_is_in_a_table_or_on_a_board(stored, tables):
     assert len(stored) >= 128
-    for record in (run.record for run in stored):
+    for record in stored:
         assert parse_saved(record.config).task == record.config["task"]
         assert len(record.history.round) == len(record.history.accuracy) > 1
     results = (result for _, table in tables.values() for row in table for result in row)
-    shown = {done.path for result in results for done in result.done}
+    shown = {done.record.path for result in results for done in result.done}
     for board in load_boards(ROOT / "paper" / "boards"):
         shown |= {run.path for row in standings(board, stored) for run in row.runs}
     assert {run.path for run in stored} == shown

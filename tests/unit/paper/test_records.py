@@ -7,7 +7,7 @@ from fedavg_app.config import CentralConfig, RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError, RunError
 from fedavg_app.results.finished_run import STATUSES
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.sweep.identity import identity
+from fedavg_app.sweep.planned_run import identity
 from paper.experiments import in_order
 from paper.records import command_line, read_run
 from tests.support import fake_runs

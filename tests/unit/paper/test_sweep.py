@@ -2,7 +2,7 @@ import pytest
 
 from fedavg_app.errors import RunError
 from fedavg_app.sweep import run_all as sweep_module
-from fedavg_app.sweep.identity import identity
+from fedavg_app.sweep.planned_run import identity
 from paper.experiments import in_order
 from paper.records import by_run, read_all, read_run
 from paper.records import write as write_record
@@ -29,7 +29,7 @@ def test_each_run_is_done_once_and_in_order(tmp_path, capsys):
     assert set(records(tmp_path)) == {identity(config) for config in CONFIGS}
     shown = capsys.readouterr().out
     assert "made-up: 0 of 8 runs are done" in shown
-    assert "1/8  E = 1 | IID, seed 1: best accuracy 0.9500, 0 s  ETA 0:00:0" in shown
+    assert "1/8  E = 1 | IID, seed 1: finished after round 2, accuracy 0.9500 at best" in shown
     again = FakeRuns()
     sweep(experiment(), tmp_path, again, jobs=1)
     assert again.started == []
@@ -61,7 +61,7 @@ def test_diverged_run_is_recorded_and_failed_run_is_repeated(tmp_path, capsys):
 
     with pytest.raises(RunError, match="2 of the runs failed; the lines above say why"):
         sweep(experiment(), tmp_path, FakeRuns(leaves), jobs=3)
-    recorded = [stored.record.status for stored in records(tmp_path).values()]
+    recorded = [record.status for record in records(tmp_path).values()]
     assert sorted(recorded) == ["diverged"] * 2 + ["finished"] * 4
     assert capsys.readouterr().out.count("failed: error: the last line") == 2
     again = FakeRuns()

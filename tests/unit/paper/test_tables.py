@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from paper.cell_text import seeds, spread
+from paper.text import seeds, spread
 from tests.support.made_up_results import MadeUpResults
 
 
@@ -11,9 +11,9 @@ def test_rounds_speedup_and_difference_match_values_computed_by_hand(tmp_path):
     results.add(0, 0, {0: 0.1, 40: 0.8, 60: 1.0})  # 0.9 is half-way: 50 rounds
     results.add(1, 0, {0: 0.1, 10: 0.9}, rate=0.1)
     slow, fast = (row[0] for row in results.table())
-    assert (slow.value, slow.speedup, slow.paper, slow.difference) == (50, 1, 100, -0.5)
-    assert (fast.value, fast.speedup, fast.paper, fast.difference) == (10, 5, 20, -0.5)
-    assert (fast.paper_speedup, fast.others) == (5, 25)
+    assert (slow.value, slow.speedup, slow.cell.paper, slow.difference) == (50, 1, 100, -0.5)
+    assert (fast.value, fast.speedup, fast.cell.paper, fast.difference) == (10, 5, 20, -0.5)
+    assert (fast.paper_speedup, fast.cell.others) == (5, 25)
 
 
 def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(tmp_path):
@@ -22,7 +22,7 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(tmp_path):
         results.add(1, 0, {0: 0.1, rounds: 0.9}, seed, 0.1)
     results.add(1, 0, {0: 0.1, 50: 0.9}, 1, 0.2)
     result = results.table()[1][0]
-    assert (result.value, spread(result, "rounds-to-target")) == (36, "30.0 to 40.0")
+    assert (result.value, spread(result.values, "rounds-to-target")) == (36, "30.0 to 40.0")
     assert {done.run.chosen["learning-rate"] for done in result.best} == {0.1}
     assert (len(result.best), len(result.done)) == (3, 4)
 
@@ -33,7 +33,10 @@ def test_minority_of_seeds_that_reached_the_target_gives_no_value(tmp_path):
         results.add(1, 0, {0: 0.1, 30: best}, seed, 0.1)
     result = results.table()[1][0]
     assert (result.value, result.difference) == (None, None)
-    assert (seeds(result), spread(result, "rounds-to-target")) == ("1 of 3 seeds", "30.0")
+    assert (seeds(result.values), spread(result.values, "rounds-to-target")) == (
+        "1 of 3 seeds",
+        "30.0",
+    )
 
 
 def test_first_row_that_missed_target_bounds_speedup_by_its_rounds(tmp_path):

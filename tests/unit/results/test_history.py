@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedavg_app.results.history import RoundMetrics
-from fedavg_app.results.rounds_to_target import rounds_to_target
+from tasks.objective import Objective
 
 
 def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
@@ -37,5 +37,5 @@ def test_metrics_are_strict_json_even_when_a_loss_is_not_finite():
     ],
 )
 def test_rounds_to_target_by_hand(curve, target, expected):
-    found = rounds_to_target(curve, target)
+    found = Objective().rounds_to_target(curve, target)
     assert found == (None if expected is None else pytest.approx(expected))

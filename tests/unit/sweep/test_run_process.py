@@ -5,7 +5,9 @@ import pytest
 
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.sweep.run_process import PlannedRun, RunProcess, exclusive_folder, launcher
+from fedavg_app.sweep.planned_run import PlannedRun
+from fedavg_app.sweep.run_all import exclusive_folder
+from fedavg_app.sweep.run_process import RunProcess, launcher
 from tests.support.fake_runs import HISTORY, EndedProcess, write
 
 RUN = PlannedRun("a run", "run", with_clients(RunConfig(task="mnist-logistic")))

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from PIL import Image
 
-from fedavg_app.callbacks import comparison_figure
+from fedavg_app.cli import comparison_figure
 from fedavg_app.config import RunConfig
 from tests.support import fake_runs
 
@@ -101,7 +101,7 @@ def test_panels_are_those_asked_for(draw, sweep):
     figure = draw(sweep["STC, p = 1/25"], *words, "--up", "1", "--down", "1")
     assert [axes.get_xlabel() for axes in figure.axes] == [
         "round", "MB up, all clients", "MB down, all clients", "MB up and down",
-        "minutes on the link", "minutes, wall clock",
+        "min on the link", "min, wall clock",
     ]  # fmt: skip
     ends = [axes.lines[0].get_xdata()[-1] for axes in figure.axes]
     seconds = (
@@ -140,6 +140,13 @@ def test_run_that_diverged_between_two_tests_is_marked_where_it_ended(draw, tmp_
         line, mark = axes.lines[-2:]
         assert line.get_xydata().tolist() == [[0, 0.1], [end, 0.1]]
         assert (mark.get_xydata().tolist(), mark.get_marker()) == ([[end, 0.1]], "x")
+
+
+def test_runs_that_were_not_tested_have_no_line(draw, tmp_path):
+    run = fake_runs.write(tmp_path / "run", RunConfig(), fake_runs.HISTORY)
+    lines = [json.dumps(fake_runs.line(number, None)) for number in range(3)]
+    (run / "history.jsonl").write_text("\n".join(lines) + "\n")
+    assert not any(axes.lines for axes in draw([run]).axes)
 
 
 def test_file_has_the_width_and_a_pdf_its_fonts_as_type_42(command_line, sweep, tmp_path):

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
-from paper.experiments import Column, Experiment, Measure
-from paper.records import Record
-from paper.tables import Result, cost, record_curve
+from paper.experiments import Experiment, Measure
+from paper.tables import Result, curve_of, spent
 
 # The first seven lines differ in colour and style, all others of a table in one of the two.
 STYLES = (
@@ -66,36 +64,33 @@ def draw_curves(
             what these take over the column's link.
         path: The PNG file.
     """
-    columns = [place for place in range(len(table[0])) if any(row[place].best for row in table)]
+    columns = [column for column in zip(*table, strict=True) if any(each.best for each in column)]
     kinds = [experiment.measure]
     if against == "bytes" and experiment.measure == "traffic-to-target":
         kinds = ["upload-to-target", "traffic-to-target"]
-    shown = [(place, kind) for place in columns for kind in kinds]
-    panels = len(shown)
-    across = min(panels, PANELS_IN_A_ROW)
-    down = math.ceil(panels / across)
+    shown = [(column, kind) for column in columns for kind in kinds]
+    across = min(len(shown), PANELS_IN_A_ROW)
+    down = math.ceil(len(shown) / across)
     figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-    floor, top = _limits(list(filter(None, (_target(result) for row in table for result in row))))
-    axes[0].set_ylim(floor, top)
-    for panel, (place, kind) in enumerate(shown):
-        axes[panel].set_title(experiment.columns[place].name, fontsize=10)
-        column = [row[place] for row in table]
-        _draw_panel(axes[panel], column, against, floor, kind)
-        _mark_paper(axes[panel], experiment, column, against)
-        if panel % across == 0:
-            axes[panel].set_ylabel("best test accuracy so far")
-    for unused in axes[panels:]:
+    # Up to three times the errors that a target leaves: that is where the curves differ.
+    targets = [target for row in table for result in row if (target := _target(result))]
+    floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
+    axes[0].set_ylim(floor, max([each + (1 - each) / 4 for each in targets], default=1.0))
+    for place, (column, kind) in enumerate(shown):
+        axes[place].set_title(column[0].cell.column.name, fontsize=10)
+        _draw_panel(axes[place], column, against, floor, kind)
+        _mark_paper(axes[place], experiment, column, against)
+        if place % across == 0:
+            axes[place].set_ylabel("best test accuracy so far")
+    for unused in axes[len(shown) :]:
         unused.remove()
-    handles: dict[str, Artist] = {}
-    for panel in axes[:panels]:
-        handles |= {str(line.get_label()): line for line in panel.lines}
+    handles = {str(line.get_label()): line for panel in axes[: len(shown)] for line in panel.lines}
     for label in PAPER.values():
         if label in handles:
             handles[label] = Line2D([], [], color=GREY, label=label, **PAPER_STYLE)
-    names = [row[0].cell.row.name for row in table]
-    ordered = [handles[name] for name in (*names, *PAPER.values(), TARGET) if name in handles]
-    if ordered:
+    names = [*(row[0].cell.row.name for row in table), *PAPER.values(), TARGET]
+    if ordered := [handles[name] for name in names if name in handles]:
         figure.legend(handles=ordered, loc="outside lower center", ncols=across)
     save_figure(figure, path)
 
@@ -107,27 +102,19 @@ def _target(result: Result) -> float | None:
     return result.cell.column.target or own
 
 
-def _limits(targets: Sequence[float]) -> tuple[float, float]:
-    """Return the accuracies to show: up to three times the errors that a target leaves.
-
-    That is where the curves differ.
-    """
-    floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
-    return floor, max([target + (1 - target) / 4 for target in targets], default=1.0)
-
-
 def _mark_paper(
     axes: Axes, experiment: Experiment, results: Sequence[Result], against: Against
 ) -> None:
     """Mark where the paper's runs reach the target, or end, each in the colour of its curve."""
+    end = experiment.paper_iterations
     for result, color in zip(results, cycle(COLORS), strict=False):
-        if not result.best or not isinstance(result.paper, int | float):
+        target, paper = _target(result), result.cell.paper
+        if not result.best or not isinstance(paper, float):
             continue
-        target, end = _target(result), experiment.paper_iterations
         if against == "rounds" and experiment.measure == "rounds-to-target" and target is not None:
-            place = (result.paper, target)
+            place = paper, target
         elif against == "iterations" and experiment.measure == "best-accuracy" and end is not None:
-            place = (end, result.paper)
+            place = end, paper
         else:
             continue
         axes.plot(*place, color=color, label=PAPER[against], **PAPER_STYLE)
@@ -139,19 +126,24 @@ def _draw_panel(
     for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
         if not result.best:
             continue
-        record = result.best[0].record
-        curve = record_curve(record, result.cell.column.within)
+        record, column = result.best[0].record, result.cell.column
+        curve = curve_of(record, column)
         accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
-        places = _places(record, against, kind, result.cell.column)[: len(curve)]
-        # The axis is logarithmic: the initial model is not on it, nor who sends nothing.
+        if against in ("bytes", "minutes"):
+            is_cost = kind in ("traffic-to-target", "minutes-to-target")
+            places = spent(record, kind if is_cost else "upload-to-target", column)
+        else:
+            steps = _local_steps(parse_saved(record.config)) if against == "iterations" else 1
+            places = np.array([steps * number for number, _ in curve])
+        # The axis is logarithmic. It has no place for the initial model, nor for a run that sends
+        # nothing.
         start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
         if places[-1] > 0:
-            name = result.cell.row.name
             # Tested only once: a line through one point is invisible.
             marker = "o" if len(curve) == 2 else ""
             axes.plot(
                 places[start:], accuracies[start:],
-                color=color, linestyle=style, marker=marker, label=name,
+                color=color, linestyle=style, marker=marker, label=result.cell.row.name,
             )  # fmt: skip
     for target in set(filter(None, map(_target, results))):
         axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
@@ -163,14 +155,6 @@ def _draw_panel(
     }  # fmt: skip
     axes.set_xlabel(labels[against])
     axes.grid(alpha=0.3)
-
-
-def _places(record: Record, against: Against, kind: Measure, column: Column) -> Sequence[float]:
-    """Return where on the axis each test of the global model is."""
-    if against in ("bytes", "minutes"):
-        return cost(record, kind if kind != "rounds-to-target" else "upload-to-target", column)
-    steps = _local_steps(parse_saved(record.config)) if against == "iterations" else 1
-    return [steps * number for number in record.history.round]
 
 
 def _local_steps(config: TrainingConfig) -> int:

@@ -1,13 +1,59 @@
-"""Which configs give the same run, and the command line of a config."""
+"""A run of a sweep: which configs give the same run, its command line, and what is done of it."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedavg_app.config import Effect, RunConfig, TrainingConfig, fields_with, with_clients
+from fedavg_app.errors import ConfigError
+from fedavg_app.results.checkpoint import has_checkpoint, saved_config
+from fedavg_app.results.finished_run import STATUSES, read_summary
 from fedavg_app.server.preparation import load_task
 from fedavg_app.training_plan import make_plan
 
 Identity = frozenset[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep.
+
+    Attributes:
+        name: Human-readable: how it differs from the others.
+        slug: The name of its folder.
+        config: Its settings.
+        method: The name of its method in tables and figures, the same for all seeds.
+    """
+
+    name: str
+    slug: str
+    config: TrainingConfig
+    method: str = ""
+
+
+def finished_folder(folder: Path) -> Path | None:
+    """Return the folder of the finished run in this folder; None if there is none."""
+    ended = (path.parent for path in folder.glob("*/summary.json"))
+    return next((run for run in ended if read_summary(run)["status"] in STATUSES), None)
+
+
+def resumable_folder(folder: Path, planned: TrainingConfig) -> Path | None:
+    """Return the folder of the run in this folder that can resume as the planned run.
+
+    The planned run may have a larger budget, and more rounds with it.
+    """
+    for path in folder.glob("*/"):
+        with suppress(ConfigError):
+            saved = saved_config(str(path))
+            more = isinstance(planned, RunConfig) and planned.budget and saved.budget
+            if more and planned.num_server_rounds >= saved.num_server_rounds:
+                names = "budget", "num_server_rounds"
+                saved = saved.model_copy(update={name: getattr(planned, name) for name in names})
+            if has_checkpoint(path) and identity(saved) == identity(planned):
+                return path
+    return None
 
 
 def identity(config: TrainingConfig) -> Identity:
@@ -17,7 +63,7 @@ def identity(config: TrainingConfig) -> Identity:
         ConfigError: Its task, whose default rate is to be taken, is not known.
     """
     if config.learning_rate == "auto":
-        # Without the device: a table is made on machines that lack it, too.
+        # A machine that only makes tables may lack the device.
         task = load_task(config.model_copy(update={"device": "auto"}))
         rate = make_plan(config, task).learning_rate
         config = config.model_copy(update={"learning_rate": rate})

@@ -1,0 +1,163 @@
+"""Runs side by side: what each had reached and spent by the end of its rounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from fedavg_app.errors import ConfigError
+from fedavg_app.links import Link, link_times
+from fedavg_app.results.comparison_names import SEED, group_runs
+from fedavg_app.results.finished_run import FinishedRun
+from fedavg_app.results.history import virtual_times
+from tasks.objective import Objective
+
+# The end of the names of columns that count up to a target.
+TO_TARGET = "_to_target"
+# The columns of a comparison that say what a row is; numbers follow them.
+ABOUT = ["line", "run", "status", "color", "seed", "folder"]
+# What is summed over rounds; a clock beside the wall's follows.
+SPENT = ["rejected", "bytes_up", "bytes_down", "seconds"]
+LINK, VIRTUAL = "seconds_link", "seconds_virtual"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        objective: By which all are judged.
+        target: The value of it up to which is counted; None for none.
+        runs: The runs, in the order of their lines.
+        courses: The rounds of each (`course`).
+        numbers: A row for every run: the columns `ABOUT`, then "rounds", "best_accuracy",
+            "final_accuracy" (or another objective) and what is `SPENT`, of the whole run; with a
+            target "rounds_to_target" and what is spent up to it, NaN where it was not reached.
+            Bytes are those of all clients, times are in seconds. A "line" is a method's runs that
+            ended alike, "color" the number of its colour.
+    """
+
+    objective: Objective
+    target: float | None
+    runs: Sequence[FinishedRun]
+    courses: Sequence[DataFrame]
+    numbers: DataFrame
+
+    @property
+    def clock(self) -> str:
+        """The column of the clock that all runs have: a link's, their own links', or the wall's."""
+        return str(self.courses[0].columns[-1])
+
+    @property
+    def has_link(self) -> bool:
+        """Whether `clock` is that of a link, or of the runs' own links."""
+        return self.clock in (LINK, VIRTUAL)
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of numbers."""
+        return list(self.numbers.columns[len(ABOUT) :])
+
+
+def compare_runs(
+    runs: Sequence[FinishedRun],
+    target: float | None = None,
+    link: Link | None = None,
+    labels: Sequence[str] = (),
+    group_by: Sequence[str] = (),
+) -> Comparison:
+    """Return runs side by side, in lines as `group_runs` makes them.
+
+    Args:
+        runs: The runs, each with a round at least.
+        target: The value up to which is counted; None for none. Rounds are counted as in the FedAvg
+            paper, the rest to the end of the round that reached it.
+        link: Over which the messages are timed; else the clock is that of the runs' own links.
+        labels: The lines' names, one for each run; empty for none.
+        group_by: Keys; a line has the runs with the same values.
+
+    Raises:
+        ConfigError: The runs have different objectives, or none has such a key.
+    """
+    objective = _one_objective(runs)
+    lines = group_runs(runs, labels, group_by)
+    runs = [run for line in lines for run in line.runs]
+    courses = [course(run, link) for run in runs]
+    if not all(own[VIRTUAL].iloc[-1] for own in courses if VIRTUAL in own):
+        courses = [own.drop(columns=VIRTUAL) for own in courses]
+    about = [
+        (number, line.name, line.status, line.color, run.config.get(SEED), str(run.folder))
+        for number, line in enumerate(lines)
+        for run in line.runs
+    ]
+    taken = DataFrame([_taken(own, objective, target) for own in courses], dtype=float)
+    numbers = DataFrame(about, columns=ABOUT).join(taken)
+    return Comparison(objective, target, runs, courses, numbers)
+
+
+def course(run: FinishedRun, link: Link | None = None) -> DataFrame:
+    """Return a row for every round of a run, by its number: what it has come to by its end.
+
+    The columns are "round"; "value", of the objective, NaN where not tested; and sums over the
+    rounds so far: what is `SPENT`, and the time `LINK` or, of the run's own links, `VIRTUAL`.
+    """
+    history = run.history
+    scores = [metrics.score(run.objective, on_clients=run.on_clients) for metrics in history]
+    clock, times = VIRTUAL, virtual_times(history)
+    if link is not None:
+        clock, times = LINK, link_times(history, link)
+    rounds = [metrics.round for metrics in history]
+    return DataFrame(
+        {
+            "round": rounds,
+            "value": np.array(scores, float),
+            "rejected": np.cumsum([len(metrics.rejected) for metrics in history]),
+            "bytes_up": [metrics.total.get("bytes_up", 0) for metrics in history],
+            "bytes_down": [metrics.total.get("bytes_down", 0) for metrics in history],
+            "seconds": np.cumsum([metrics.seconds for metrics in history]),
+            clock: times,
+        },
+        index=rounds,
+    )
+
+
+def largest_unit(units: Mapping[str, float], value: float, least: float = 1.0) -> tuple[str, float]:
+    """Return the largest unit in which the value is at least this much, or the smallest."""
+    fitting = [(name, size) for name, size in units.items() if value >= least * size]
+    return fitting[-1] if fitting else next(iter(units.items()))
+
+
+def _one_objective(runs: Sequence[FinishedRun]) -> Objective:
+    first = runs[0]
+    for run in runs:
+        if run.objective != first.objective:
+            fix = (
+                f"its objective is {run.objective.name}, {first.folder} has {first.objective.name};"
+                " compare runs with the same objective"
+            )
+            raise ConfigError("RUN", str(run.folder), fix)
+    return first.objective
+
+
+def _taken(rounds: DataFrame, objective: Objective, target: float | None) -> dict[str, Any]:
+    """Return the numbers of a run from its course."""
+    spent = rounds.drop(columns=["round", "value"])
+    tested = rounds.dropna(subset="value")
+    curve = list(zip(tested["round"], tested["value"], strict=True))
+    best = objective.best_point(curve)
+    whole = {
+        "rounds": rounds["round"].iloc[-1],
+        f"best_{objective.name}": best and best[1],
+        f"final_{objective.name}": curve[-1][1] if curve else None,
+        **spent.iloc[-1],
+    }
+    if target is None:
+        return whole
+    reached = [at for at, value in tested["value"].items() if objective.is_reached(value, target)]
+    until = {
+        "rounds": objective.rounds_to_target(curve, target),
+        **(spent.loc[reached[0]] if reached else dict.fromkeys(spent)),
+    }
+    return whole | {key + TO_TARGET: value for key, value in until.items()}

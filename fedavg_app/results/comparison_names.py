@@ -1,0 +1,184 @@
+"""The lines of a comparison: runs that differ only in the seed are one line, and its name.
+
+A sweep names its methods in a file of its folder, in which every run has a folder of its own.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fedavg_app.config import CentralConfig, Effect, RunConfig, fields_with, kebab
+from fedavg_app.errors import ConfigError, unknown_key
+from fedavg_app.results.finished_run import FINISHED, FinishedRun
+
+NAMES_FILE = "sweep-names.json"
+# Keys that do not affect what was computed, and the seed, in which runs of a line differ.
+PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
+SEED, STRATEGY = "seed", "strategy"
+# Keys that say when a training is tested and when it ends.
+LENGTH = {"num-server-rounds", "evaluate-every", "target", "patience"}
+# Keys whose values are clear without the key's name.
+SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs of a method that ended alike.
+
+    Attributes:
+        method: The method's name.
+        status: How they ended.
+        color: The number of the method's colour, the same in every figure of a sweep.
+        runs: The runs.
+    """
+
+    method: str
+    status: str
+    color: int
+    runs: list[FinishedRun]
+
+    @property
+    def name(self) -> str:
+        """The method, and the status of runs that did not finish."""
+        return self.method if self.status == FINISHED else f"{self.method} ({self.status})"
+
+
+def group_runs(
+    runs: Sequence[FinishedRun], labels: Sequence[str] = (), group_by: Sequence[str] = ()
+) -> list[Line]:
+    """Return the lines of a comparison, in the order of a sweep's grid, or of their first runs.
+
+    By default runs that differ only in the seed are one line. Its method's name is that of their
+    sweep; otherwise it lists the keys in which the lines differ, with their values. Identical runs
+    are separate lines, named by their folders. Unfinished runs are a line for each status.
+
+    Args:
+        runs: The runs.
+        labels: A name for every run; runs with the same name and status are a line. Empty for none.
+        group_by: Keys; runs with equal values and status are a line, named by the values.
+
+    Raises:
+        ConfigError: No run has such a key.
+    """
+    methods = list(labels)
+    if not labels:
+        methods = _names([run.config for run in runs], group_by)
+        methods = methods if group_by else _of_sweeps(methods, runs)
+    colors = _colors(methods, runs)
+    lines: dict[tuple[str, str], Line] = {}
+    for method, run in zip(methods, runs, strict=True):
+        new = Line(method, run.status, colors[method], [])
+        lines.setdefault((method, run.status), new).runs.append(run)
+    return sorted(lines.values(), key=lambda line: line.color)
+
+
+def setting_text(key: str, value: object) -> str:
+    """Return a setting as a part of a run's name."""
+    return str(value) if key in SAY_IT_ALL else f"{key} {value}"
+
+
+def write_names(folder: Path, names: Mapping[str, str]) -> None:
+    """Write the name of the method of every run, by the run's folder in the sweep's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dict(names), indent=2, ensure_ascii=False)
+    (folder / NAMES_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _read_names(run: Path) -> dict[str, str]:
+    """Return the names of the sweep that made a run; none if no sweep did."""
+    path = run.resolve().parent.parent / NAMES_FILE
+    try:
+        names = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return {str(slug): str(name) for slug, name in names.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        fix = f"is damaged ({error}); the sweep's command rewrites it"
+        raise ConfigError("RUN", str(path), fix) from error
+
+
+def _colors(methods: Sequence[str], runs: Sequence[FinishedRun]) -> dict[str, int]:
+    """Return each method's place among those of the sweeps; others have the places left."""
+    known = list(dict.fromkeys(name for run in runs for name in _read_names(run.folder).values()))
+    taken = {known.index(method) for method in methods if method in known}
+    free = (place for place in count() if place not in taken)
+    return {
+        method: known.index(method) if method in known else next(free)
+        for method in dict.fromkeys(methods)
+    }
+
+
+def _of_sweeps(names: Sequence[str], runs: Sequence[FinishedRun]) -> list[str]:
+    """Return the names that the sweeps gave, each with what tells apart its runs, if anything does.
+
+    That is settings, such as those of two sweeps of the same methods; what "auto" meant; and the
+    folders of runs with the same seed.
+    """
+    names = [
+        _read_names(run.folder).get(run.folder.resolve().parent.name, name)
+        for name, run in zip(names, runs, strict=True)
+    ]
+    settings: dict[int, str] = {}
+    for name in set(names):
+        places = [place for place, own in enumerate(names) if own == name]
+        settings |= dict(zip(places, _names([runs[at].config for at in places], ()), strict=True))
+    names = _with_texts(names, [settings[place] for place in range(len(names))])
+    names = _with_texts(names, [_default_rate(run) for run in runs])
+    data = (run.summary.get("data-fingerprint", "")[:8] for run in runs)
+    names = _with_texts(names, [f"data {digits}" if digits else "" for digits in data])
+    seeded = [(name, run.config.get(SEED)) for name, run in zip(names, runs, strict=True)]
+    return [
+        f"{name} ({run.folder.name})" if seeded.count(own) > 1 else name
+        for name, run, own in zip(names, runs, seeded, strict=True)
+    ]
+
+
+def _with_texts(names: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Return the names, with their texts where a name's texts differ; empty texts do not count."""
+    found = list(zip(names, texts, strict=True))
+    different = {name: {text for own, text in found if own == name and text} for name in names}
+    return [
+        f"{name}, {text}" if text and len(different[name]) > 1 else name for name, text in found
+    ]
+
+
+def _default_rate(run: FinishedRun) -> str:
+    auto = run.config.get("learning-rate") == "auto" and "learning-rate" in run.summary
+    return setting_text("learning-rate", run.summary["learning-rate"]) if auto else ""
+
+
+def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> list[str]:
+    """Return each run's values of these keys, or of those in which the runs differ."""
+    configs = [_complete(config) for config in configs]
+    known = {key for config in configs for key in config}
+    for key in group_by:
+        if key not in known:
+            raise ConfigError("group-by", key, unknown_key(key, known))
+    federated = [config for config in configs if STRATEGY in config]
+    central = [config for config in configs if STRATEGY not in config]
+    keys = _differing(federated) | _differing(central)
+    if federated and central:  # whose rounds are steps
+        keys |= _differing(configs) - LENGTH
+        keys.discard(STRATEGY)
+        group_by = group_by or [STRATEGY, *sorted(keys)]
+    return [_name(config, group_by or sorted(keys)) for config in configs]
+
+
+def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with today's defaults for keys that the run's version did not have."""
+    kind = RunConfig if STRATEGY in config else CentralConfig
+    return {**kind().model_dump(by_alias=True), **config}
+
+
+def _differing(configs: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the keys, of those that all have, in which some differ."""
+    shared = set(configs[0]).intersection(*configs[1:]) if configs else set()
+    found = {key for key in shared if len({str(config[key]) for config in configs}) > 1}
+    return found - {SEED, *PLACES}
+
+
+def _name(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    values = {STRATEGY: "central", **config}
+    parts = [setting_text(key, values[key]) for key in keys if values.get(key, "") != ""]
+    return ", ".join(parts) or str(values[STRATEGY])

@@ -1,7 +1,7 @@
 """Strategies composed of compressors and error feedback: `compressed`, and methods with a name.
 
 `topk`, `dgc`, `qsgd` and `eden` are here; `strategies.stc` and `strategies.signsgd` have their own
-files.
+files. All take the arguments of `CompressedStrategy` besides their own.
 """
 
 import math
@@ -38,8 +38,6 @@ class Compressed(CompressedStrategy):
         feedback: What clients do about what compression leaves out: "none", "residual" (add it to
             the next update) or, for uplinks with a sparsity, "momentum".
         warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
-
-    The others are those of `CompressedStrategy`.
     """
 
     uplink: Part = "sparse"
@@ -69,8 +67,6 @@ class TopK(CompressedStrategy):
         sparsity_up: p of the clients' updates: the share of entries they send.
         sparsity_down: p of the server's.
         scope: Where entries are selected from: each "tensor", or the whole "model".
-
-    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: Share = 1 / 100
@@ -97,8 +93,6 @@ class DGC(CompressedStrategy):
         clip_norm: Updates with a larger L2 norm are scaled down to it.
         warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
         scope: Where entries are selected from: each "tensor", or the whole "model".
-
-    The others are those of `CompressedStrategy`.
     """
 
     sparsity_up: Share = 1 / 1000
@@ -125,8 +119,6 @@ class QSGD(CompressedStrategy):
         bits: Bits per entry, from 2 to 8.
         bucket: How many entries share a norm.
         norm: "l2", the paper's, or "max", the largest magnitude.
-
-    The others are those of `CompressedStrategy`.
     """
 
     bits: Bits = 4
@@ -149,8 +141,6 @@ class EDEN(CompressedStrategy):
 
     Args:
         bits: Bits per entry, from 1 (DRIVE) to 4.
-
-    The others are those of `CompressedStrategy`.
     """
 
     bits: RotatedBits = 1

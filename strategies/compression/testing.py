@@ -40,7 +40,7 @@ EDGES = np.array([0.0, -0.0, 1.4e-45, -1.4e-45, 1e-40, 2.0**64, -(2.0**64)], np.
 # NaN, infinity and the largest number, of float32 and of float16.
 BAD_NUMBERS = [np.array(n, "<f4").tobytes() for n in (np.nan, -np.inf, np.finfo(np.float32).max)]
 BAD_NUMBERS += [np.array(n, "<f2").tobytes() for n in (np.nan, np.inf)]
-# For what may be counts.
+# Written over bytes that a decoder may read as a number of entries.
 EDGE_NUMBERS = [0, 1, 2, 7, 8, 9, 63, 64, 140, 141, 142, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import strategies
+from strategies.compression.compressor import Compressor
 from strategies.compression.error_feedback import (
     ErrorFeedback,
     MomentumCorrection,
@@ -67,9 +68,30 @@ def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
     assert strategies.build("compressed", {"feedback": given}).strategy.codec.feedback == feedback
 
 
+class Abstract(Compressor):
+    """Lacks the methods."""
+
+
+not_a_class = Float32()
+UPLINKS = [
+    ({"name": "builtins:dict"}, "'builtins:dict' is not a subclass of Compressor"),
+    ({"name": f"{__name__}:not_a_class"}, "is not a subclass of Compressor"),
+    ({"name": f"{__name__}:Abstract"}, "Abstract: .*abstract"),
+    ({"name": "sparse", "sparsty": 0.1}, "Sparse does not take sparsty; it takes: sparsity"),
+    ({"name": "float32", "scope": "model"}, "Float32 does not take scope; it takes: no arguments"),
+    ({"name": "sparse", "sparsity": 2}, "sparsity = 2: should be less than or equal to 1"),
+    ({"name": "quantized", "bits": 1}, "bits = 1: should be greater than or equal to 2"),
+    ({"name": "quantized", "bits": 2.5}, "bits = 2.5: should be a valid integer"),
+    ({"name": "quantized", "norm": "l1"}, "norm = 'l1': should be 'l2' or 'max'"),
+    ({"name": "rotated", "bits": True}, "bits = True"),
+    ({"name": "low-rank", "rank": 0}, "rank = 0: should be greater"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        *(({"uplink": uplink}, reason) for uplink, reason in UPLINKS),
         ({"uplink": "terntary"}, "'terntary' is no compressor; known: float16, float32, low-r"),
         ({"uplink": {"sparsity": 0.1}}, "uplink = .*: give a name, or a table such as {n"),
         ({"feedback": "residuals"}, "'residuals' is no error feedback; known: momentum, none, "),

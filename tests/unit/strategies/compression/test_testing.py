@@ -91,7 +91,7 @@ class WithState(Float32):
         return super().encode(vector + before[0], layout, rng)
 
 
-Truncating, OfSeed = encoding(lambda vector, _: vector * np.float32(0.5)), encoding(noise)
+Truncating = encoding(lambda vector, _: vector * np.float32(0.5))
 
 
 def check(name, compressor, **settings):
@@ -102,27 +102,19 @@ def check(name, compressor, **settings):
 @pytest.mark.parametrize(
     ("broken", "name", "error", "reason"),
     [
-        (decoding(values), ROUND_TRIP, AssertionError, "is not an Update"),
         (decoding(as_they_come), ROUND_TRIP, AssertionError, "the positions do not rise"),
         (decoding(lambda *given: View(values(*given))), ROUND_TRIP, AssertionError, "own memory"),
         (Truncating, ROUND_TRIP, AssertionError, "normal: not a fixed point"),
         (formula(31.0), SIZE, AssertionError, "expected"),
-        (formula(40.0), SIZE, AssertionError, "expected"),
         (encoding(lambda *_: noise(_[0], np.random.default_rng())), BYTES, AssertionError, "bytes"),
-        (OfSeed, BYTES, AssertionError, "the bytes differ"),
         (WithState, BYTES, AssertionError, "the bytes differ"),
         (encoding(in_place), BYTES, AssertionError, "is changed|differ"),
         (
             decoding(lambda data, layout: unchecked(data[: 4 * layout.size], layout)),
             TRUNCATED, AssertionError, "bytes instead of",
         ),
-        (
-            decoding(lambda data, layout: unchecked(data.ljust(4 * layout.size, b"\0"), layout)),
-            TRUNCATED, AssertionError, "bytes instead of",
-        ),
         (decoding(unpacked), DAMAGED, pytest.fail.Exception, "unpack requires"),
         (decoding(unchecked), NOT_FINITE, AssertionError, "NaN or inf"),
-        (decoding(unpacked), COST, struct.error, "requires"),
         (decoding(greedy), COST, AssertionError, "allocates"),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ from tasks.data.dataset import Dataset
 Check = Callable[[Trial], Iterator[Finding]]
 # Those that are quick enough for every training.
 QUICK: tuple[Check, ...] = (check_settings, check_examples, check_loss, check_metrics)
-# Others show little after an error of `QUICK`, but these do after one of each other.
+# An error of another check ends all checks; after an error of one of these the rest is still made.
 SLOW: tuple[Check, ...] = (check_tests, check_loads, check_clients, check_shortcuts)
 # Before a training, clients are not tried with larger models: their steps take long.
 MAX_ENTRIES = 2 * 10**7

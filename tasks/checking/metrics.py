@@ -61,7 +61,7 @@ def _measured(task: Task, metric: Metric, outputs: Any, targets: Any) -> float:
     if not same(tuple(before), tuple(leaves(given))):
         raise ValueError("changes the outputs or the targets, which others get, too")
     if not isinstance(predicted, Tensor) and type(predicted) not in (dict, tuple):
-        return value  # what it is cannot be cut
+        return value  # an object of another kind cannot be cut
     if any(getattr(leaf, "shape", ())[:1] != (number,) for leaf in leaves(predicted)):
         return value
     parts = [chosen_of(given, rows) for rows in (slice(FIRST), slice(FIRST, None))]

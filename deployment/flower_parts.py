@@ -29,7 +29,6 @@ SUPERLINK: Parts = {
 SUPERNODE: Parts = {
     "flwr.supernode.cli.flower_supernode:flower_supernode": (),
     "flwr.supernode.start_client_internal:time.sleep": (),
-    "flwr.supernode.start_client_internal:pull_objects": _PULLS,
     "flwr.supernode.start_client_internal:_pull_and_store_message": (
         "pull_object", "confirm_message_received",
     ),

@@ -12,6 +12,7 @@ The rest of the app builds on public API. From here come:
 Tested with Flower 1.41 and 1.42.
 """
 
+import math
 from collections.abc import Iterable
 from itertools import chain, count
 from uuid import uuid4
@@ -30,6 +31,8 @@ FIRST_NODE_ID = SUPERLINK_NODE_ID + 1
 MESSAGE_UNAVAILABLE = ErrorCode.MESSAGE_UNAVAILABLE
 # Message ids: different from those of other processes, and cheap to make.
 _PROCESS, _COUNT = uuid4(), count()
+# What a protobuf in another takes of memory once it is read, and a field or a number of a list.
+ITEM_BYTES, FIELD_BYTES = 256, 64
 
 
 def identify_server(run_id: int) -> None:
@@ -59,16 +62,64 @@ def content_to_bytes(content: RecordDict) -> bytes:
     return data
 
 
-def content_from_bytes(data: bytes) -> RecordDict:
+def content_from_bytes(data: bytes, most: float = math.inf) -> RecordDict:
     """Return the content that `content_to_bytes` made the bytes of.
 
+    Args:
+        data: The bytes.
+        most: The most bytes that the content may take, as `content_size` counts them.
+
     Raises:
-        ValueError: The bytes are malformed.
+        ValueError: The bytes are malformed, or the content takes more.
     """
     try:
+        if most < math.inf and (size := content_size(data)) > most:
+            raise ValueError(f"it takes {size} bytes, at most {most:.0f} are expected")
         return recorddict_from_proto(ProtoRecordDict.FromString(data))
     except Exception as error:  # protobuf's, and what Flower raises for values out of range
         raise ValueError(f"malformed content ({error})") from error
+
+
+def content_size(data: bytes) -> int:
+    """Return what `content_from_bytes` takes of memory, without making anything of the bytes.
+
+    An empty item takes 30 times its bytes: each counts `ITEM_BYTES`, a field `FIELD_BYTES`. This is
+    the rule of `deployment.superlink.object_size`, which the app cannot import.
+
+    Raises:
+        ValueError, IndexError, KeyError: The bytes are malformed.
+    """
+    size, inner = len(data), [(memoryview(data), ProtoRecordDict.DESCRIPTOR)]
+    while inner:
+        view, kind = inner.pop()
+        at = 0
+        while at < len(view):
+            size += FIELD_BYTES
+            tag, at = _varint(view, at)
+            field, wire = kind.fields_by_number.get(tag >> 3), tag & 7
+            if wire != 2:  # not bytes behind their length
+                at = at + {1: 8, 5: 4}[wire] if wire else _varint(view, at)[1]
+                continue
+            length, at = _varint(view, at)
+            value, at = view[at : at + length], at + length
+            if field is not None and field.message_type:
+                size += ITEM_BYTES
+                inner.append((value, field.message_type))
+            elif field is not None and field.type not in (field.TYPE_STRING, field.TYPE_BYTES):
+                size += FIELD_BYTES * (length // (8 if field.type == field.TYPE_DOUBLE else 1))
+        if at > len(view):
+            raise ValueError("it ends within a field")
+    return size
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """Return the number that begins there, and where the next field begins."""
+    value = shift = 0
+    while (byte := view[at]) & 0x80:
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+    return value | byte << shift, at + 1
 
 
 class BaseGrid(Grid):

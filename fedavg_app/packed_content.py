@@ -7,11 +7,12 @@ else sees them. A content that is too large for one object is an array of bytes,
 into chunks of 5 MiB.
 """
 
+import math
 from collections.abc import Iterable
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedavg_app.flower_internals import content_from_bytes, content_to_bytes
+from fedavg_app.flower_internals import content_from_bytes, content_size, content_to_bytes
 
 RECORD, ENTRY = "packed", "content"
 # The largest content that is one object; the SuperLink's gate takes 8 MiB.
@@ -48,20 +49,34 @@ def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
     return found
 
 
-def unpack(message: Message) -> bool:
+def packed_size(content: RecordDict) -> int:
+    """Return what a packed content takes of memory once it is unpacked, beside large arrays."""
+    return content_size(_bytes(content))
+
+
+def unpack(message: Message, most: float = math.inf) -> bool:
     """Unpack a message's records if they are packed; return whether they were.
 
+    Args:
+        message: The message.
+        most: The most bytes that the records may take, as `packed_size` counts them.
+
     Raises:
-        ValueError: They cannot be read.
+        ValueError: They cannot be read, or take more.
     """
     if not message.has_content() or RECORD not in message.content:
         return False
-    record = message.content[RECORD]
+    data = _bytes(message.content)
+    arrays = {name: record for name, record in message.content.items() if name != RECORD}
+    message.content = RecordDict({**arrays, **content_from_bytes(data, most)})
+    return True
+
+
+def _bytes(content: RecordDict) -> bytes:
+    record = content[RECORD]
     data = record.get(ENTRY) if isinstance(record, ConfigRecord | ArrayRecord) else None
     if isinstance(data, Array):
         data = data.data
     if not isinstance(data, bytes):
         raise ValueError(f"no bytes {ENTRY!r} in the record {RECORD!r}")
-    arrays = {name: record for name, record in message.content.items() if name != RECORD}
-    message.content = RecordDict({**arrays, **content_from_bytes(data)})
-    return True
+    return data

@@ -9,15 +9,16 @@ works on this machine only.
 import argparse
 import sys
 from ipaddress import ip_address
+from pathlib import Path
 
 from starlette.middleware import Middleware
 
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
-from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
 from deployment.superlink.monitor import Monitor
+from deployment.superlink.replies import Replies
 
 
 def main() -> None:
@@ -25,25 +26,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-reply-bytes", type=int, default=0)
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
-    rules, deliveries = GateRules(own.max_reply_bytes), Deliveries()
-    gate = Middleware(Gate, rules=rules, monitor=Monitor(), deliveries=deliveries)
-    requests = Middleware(RunRequests, deliveries=deliveries, rules=rules)
+    # Replies on their way are where the SuperLink puts them afterwards.
+    folder = Path(_option("--database", "superlink.db")).resolve().parent
+    replies, deliveries = Replies(own.max_reply_bytes, str(folder)), Deliveries()
+    gate = Middleware(Gate, replies=replies, monitor=Monitor(), deliveries=deliveries)
+    requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
     try:
-        _check_host(sys.argv[1:])
+        _check_host(_option("--host", "127.0.0.1"))
         run_superlink([Middleware(FleetApiOnly), gate, requests])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")
 
 
-def _check_host(words: list[str]) -> None:
+def _option(name: str, default: str) -> str:
+    """Return an option of flower-superlink as it was given."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(name, dest="value", default=default)
+    value: str = parser.parse_known_args()[0].value
+    return value
+
+
+def _check_host(host: str) -> None:
     """Raise ValueError for a host at which the filter would refuse the SuperLink's own processes.
 
     The process that starts ServerApps connects to the address that is listened on, with that
     address as its own. All runs would stay pending.
     """
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    host = parser.parse_known_args(words)[0].host
     try:
         address = ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:

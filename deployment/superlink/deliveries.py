@@ -1,15 +1,16 @@
 """What is on its way between a run and its devices, so that nobody asks for what is not there.
 
-Flower announces a message before it uploads the message's objects, and who fetches them asks again
-and again meanwhile. A device without a message asks for one every few seconds, a run for each reply
-that is missing. Such a request takes 20 ms of the SuperLink's CPU time, so that a hundred devices
-would keep it busy with requests in vain. Here they are answered without its database: there is
-nothing yet.
+A run announces a message before it uploads the message's objects, and a device that fetches them
+asks again and again meanwhile. A device without a message asks for one every few seconds, a run for
+each reply that is missing. Such a request takes 20 ms of the SuperLink's CPU time, so that a
+hundred devices would keep it busy with requests in vain. Here they are answered without its
+database: there is nothing yet.
 """
 
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
@@ -20,9 +21,10 @@ from flwr.proto.runtime_pb2 import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
-from deployment.superlink.gate_rules import GateRules, places
+from deployment.superlink.hand_over import NotStoredError, report_error
 from deployment.superlink.internals import ids_of_replies
+from deployment.superlink.replies import Replies, places
+from deployment.superlink.requests import answer_of, protobuf, read_body
 
 PREFIX = "/v1/runtime/"
 REQUESTS: dict[str, Any] = {
@@ -115,16 +117,14 @@ class Deliveries:
 class RunRequests:
     """An ASGI middleware that notes what a run sends, and gives it what has arrived.
 
-    A run that asks for a reply is told that there is none until all of its objects have arrived.
-
     Args:
         app: Flower's SuperLink.
         deliveries: Where it is noted.
-        rules: Knows which replies are on their way.
+        replies: Learns how large the run's messages are, and knows the replies on their way.
     """
 
-    def __init__(self, app: ASGIApp, deliveries: Deliveries, rules: GateRules) -> None:
-        self._app, self._deliveries, self._rules = app, deliveries, rules
+    def __init__(self, app: ASGIApp, deliveries: Deliveries, replies: Replies) -> None:
+        self._app, self._deliveries, self._replies = app, deliveries, replies
         self._looked: OrderedDict[str, float] = OrderedDict()  # by message, in monotonic seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,13 +139,14 @@ class RunRequests:
         request = REQUESTS[name].FromString(body)
         objects: dict[int, list[str]] = {}
         if name == "pull-messages":
+            await self._end_stalled()
             ids = ids_of_replies(request)
             if wanted := list(ids):
                 del ids[:]
                 ids.extend(filter(self._is_worth_a_look, wanted))
                 body = request.SerializeToString()
                 if not ids:
-                    await EMPTY(scope, receive, send)
+                    await protobuf()(scope, receive, send)
                     return
         elif name == "push-messages":
             pairs = zip(request.messages_list, request.message_object_trees, strict=True)
@@ -153,24 +154,29 @@ class RunRequests:
                 ids = objects.setdefault(message.metadata.dst_node_id, [])
                 ids += [node.object_id for node in places(tree)]
             self._deliveries.posting(objects)
-        messages = await answer_of(self._app, scope, body)
-        is_served, content = messages[0]["status"] == 200, content_of(messages)
+        answer = await answer_of(self._app, scope, body)
+        content = bytes(answer.body) if answer.status_code == 200 else b""
         if name == "push-messages":
-            opened = PushAppMessagesResponse.FromString(content if is_served else b"")
+            opened = PushAppMessagesResponse.FromString(content)
             self._deliveries.posted(objects, opened.objects_to_push)
-        elif name == "push-object" and is_served and PushObjectResponse.FromString(content).stored:
+        elif name == "push-object" and PushObjectResponse.FromString(content).stored:
+            self._replies.note_posted(request.object_id, request.object_content)
             self._deliveries.stored(request.object_id)
-        for message in messages:
-            await send(message)
+        await answer(scope, receive, send)
+
+    async def _end_stalled(self) -> None:
+        for given in self._replies.stalled():
+            with suppress(NotStoredError):  # the run is over
+                await report_error(self._app, given, "its upload has stopped", given.scope)
 
     def _is_worth_a_look(self, message_id: str) -> bool:
         """Return whether the SuperLink may have something for a run that asks for a reply."""
-        arrived = self._rules.reply_has_arrived(message_id)
-        if arrived is None:  # the message may have expired, or its node been removed
+        is_over = self._replies.over(message_id)
+        if is_over is None:  # the message may have expired, or its node been removed
             now = time.monotonic()
-            arrived = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS
-            if arrived:
+            is_over = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS
+            if is_over:
                 self._looked[message_id] = now
                 if len(self._looked) > AWAITED:
                     self._looked.popitem(last=False)
-        return arrived
+        return is_over

@@ -1,14 +1,14 @@
 """An ASGI middleware that judges what registered devices send before the SuperLink stores it.
 
 Flower checks a request's signature and stores what it carries, whoever it says it is from and
-whatever its size. The gate takes one reply to each message that a device was given, of a size
-that fits; `gate_rules` decides. It refuses other requests with HTTP 403 and one line, or 413 if the
-body is too large to be read; a SuperNode drops the reply and continues. The run gets an error with
-the reason in place of a reply whose announcement is refused. A reply of which an object is refused
-is deleted, and the run hears that it is not there.
+whatever its size. The gate receives one reply to each message that a device was given, of a size
+that fits, and hands it over when all of it has come; `replies` decides. It refuses other requests
+with HTTP 403 and one line, or 413 if the body is too large to be read; a SuperNode drops the reply
+and continues, and the run gets an error with the reason in its place.
 """
 
 import asyncio
+import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,41 +17,38 @@ from flwr.proto.fleet_pb2 import (
     PullMessagesRequest,
     PullMessagesResponse,
     PushMessagesRequest,
-    PushMessagesResponse,
 )
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
-    PullObjectRequest,
     PushObjectRequest,
     PushObjectResponse,
 )
-from flwr.proto.node_pb2 import Node
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployment.superlink.asgi import EMPTY, answer_of, content_of, read_body
 from deployment.superlink.deliveries import Deliveries
-from deployment.superlink.gate_rules import GateRules, RefusedError
-from deployment.superlink.internals import error_reply
+from deployment.superlink.hand_over import NotStoredError, hand_over, report_error
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.signer import signer
+from deployment.superlink.replies import Given, RefusedError, Replies
+from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body, signer
 
-PREFIX = "/v1/fleet/"
+ANNOUNCE, OBJECT = "push-messages", "push-object"
 REQUESTS: dict[str, Any] = {
     "pull-messages": PullMessagesRequest,
-    "push-messages": PushMessagesRequest,
-    "pull-object": PullObjectRequest,
-    "push-object": PushObjectRequest,
+    ANNOUNCE: PushMessagesRequest,
+    OBJECT: PushObjectRequest,
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
-# Limits of requests' bodies: an announcement has about 70 bytes for each object, a chunk 5 MiB, and
-# a content that is one object up to 8 MiB. The gate reads a body before it judges it.
-MAX_OBJECT_BYTES = 8 * 2**20
-MAX_BODY_BYTES = {"push-messages": 4 * 2**20, "push-object": MAX_OBJECT_BYTES}
-MAX_OTHER_BODY_BYTES = 64 * 2**10
+# Limits of requests' bodies, which the gate reads before it judges them: a chunk of an array has
+# 5 MiB, and a content that is one object up to 8 MiB. That of an announcement is the run's.
+MAX_OBJECT_BYTES, MAX_OTHER_BODY_BYTES = 8 * 2**20, 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
 CONCURRENT = 4
+# Replies that are handed over at a time: the SuperLink's database takes one write at a time.
+HAND_OVERS = 4
+
+_log = logging.getLogger("flwr")
 
 
 class Gate:
@@ -59,150 +56,165 @@ class Gate:
 
     Args:
         app: Flower's SuperLink.
-        rules: Decides what is served.
+        replies: Decides which replies are received.
         monitor: Counts what is served and refused.
         deliveries: Knows the devices for which there is nothing.
+
+    Attributes:
+        handing_over: What is being handed over.
     """
 
     def __init__(
-        self, app: ASGIApp, rules: GateRules, monitor: Monitor, deliveries: Deliveries
+        self, app: ASGIApp, replies: Replies, monitor: Monitor, deliveries: Deliveries
     ) -> None:
-        self._app, self._rules, self._monitor = app, rules, monitor
+        self._app, self._replies, self._monitor = app, replies, monitor
         self._deliveries = deliveries
-        # By key that the SuperLink has served: its node, and what bounds its requests. The lock is
-        # for objects: what one costs depends on those of its reply that are stored already.
-        self._known: dict[bytes, tuple[int, asyncio.Semaphore, asyncio.Lock]] = {}
-        self._stranger = 0, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
+        # By key that the SuperLink has served: its node, and what bounds its requests.
+        self._known: dict[bytes, tuple[int, asyncio.Semaphore]] = {}
+        self._stranger = 0, asyncio.Semaphore(CONCURRENT)
         self._large_of_strangers = asyncio.Semaphore(CONCURRENT)
+        self._hand_overs = asyncio.Semaphore(HAND_OVERS)
+        self.handing_over: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+        if scope["type"] != "http" or not scope["path"].startswith(FLEET):
             own = self._monitor.answer(scope["path"]) if scope["type"] == "http" else None
             await (own or self._app)(scope, receive, send)
             return
-        name = scope["path"].removeprefix(PREFIX)
+        name = scope["path"].removeprefix(FLEET)
         headers = dict(reversed(scope["headers"]))  # the first of a name, which Flower reads
-        length = int(headers.get(b"content-length", 0))
-        most = MAX_BODY_BYTES.get(name, MAX_OTHER_BODY_BYTES)
-        key, answer = signer(headers), list[Message]()
-        is_known, large = key in self._known, length > MAX_OTHER_BODY_BYTES
-        node_id, slots, storing = self._known.get(key, self._stranger)
-        if length > most:
+        length, key = int(headers.get(b"content-length", 0)), signer(headers)
+        is_known, is_large = key in self._known, length > MAX_OTHER_BODY_BYTES
+        node_id, slots = self._known.get(key, self._stranger)
+        if length > (most := self._most_bytes(name, node_id)):
             async with slots:
                 reason = f"{name} of {length} bytes, at most {most} are read"
-                await self._refuse(413, reason, name, None, scope, send, node_id)
+                refusal = await self._refuse(413, reason, name, None, scope, node_id)
+            await refusal(scope, receive, send)
             return
         # A device that is slow holds its own slots; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
-        first = slots if is_known else self._large_of_strangers if large else nullcontext()
+        first = slots if is_known else self._large_of_strangers if is_large else nullcontext()
         async with first:
             body = await read_body(receive)
             if body is None:
                 return
-            second = nullcontext() if is_known else slots
-            async with second, storing if name == "push-object" else nullcontext():
-                served = await self._serve(name, body, scope, _append_to(answer), node_id)
+            async with nullcontext() if is_known else slots:
+                answer, served = await self._serve(name, body, scope, node_id)
             if served and key and key not in self._known:
-                self._known[key] = served, asyncio.Semaphore(CONCURRENT), asyncio.Lock()
+                self._known[key] = served, asyncio.Semaphore(CONCURRENT)
             # Only now, since the device may at once send what this allows.
-            for message in answer:
-                await send(message)
+            await answer(scope, receive, send)
 
-    async def _serve(self, name: str, body: bytes, scope: Scope, send: Send, node_id: int) -> int:
-        """Answer a request; return the node whose signature the SuperLink has checked, 0 for none.
+    def _most_bytes(self, name: str, node_id: int) -> int:
+        if name == ANNOUNCE:
+            return self._replies.most_announced(node_id)
+        return MAX_OBJECT_BYTES if name == OBJECT else MAX_OTHER_BODY_BYTES
+
+    async def _serve(
+        self, name: str, body: bytes, scope: Scope, node_id: int
+    ) -> tuple[Response, int]:
+        """Return the answer to a request, and the node that has signed it, 0 for none.
 
         Args:
             name: The request's.
             body: Its content.
             scope: The connection.
-            send: Takes the answer.
             node_id: The node whose key signed it, whatever node it names; 0 for a stranger, whose
                 refusals are not reported to the run.
         """
-        request = None
+        request: Any = None
         try:
             if name in REQUESTS:
                 request = REQUESTS[name].FromString(body)
-            self._check(request)
+            if name in (ANNOUNCE, OBJECT):
+                answer = await self._receive(request, scope, node_id)
+                self._monitor.served(len(body), len(answer.body))
+                return answer, node_id
+            if isinstance(request, ConfirmMessageReceivedRequest):
+                self._replies.check_confirmed(request)
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
-            await self._refuse(403, reason, name, request, scope, send, node_id)
-            return 0
-        if isinstance(request, PullMessagesRequest):
-            named = request.node.node_id
-            if named == node_id and self._deliveries.has_nothing(node_id):
-                self._monitor.asked(node_id, PullMessagesResponse())
-                await EMPTY(scope, _nothing, send)
-                return node_id
-            posted = self._deliveries.times_posted(named)
+            return await self._refuse(403, reason, name, request, scope, node_id), 0
+        named = request.node.node_id if request is not None else 0
+        is_pull = isinstance(request, PullMessagesRequest)
+        if is_pull and named == node_id and self._deliveries.has_nothing(node_id):
+            self._monitor.asked(node_id, PullMessagesResponse())
+            return protobuf(), node_id
+        posted = self._deliveries.times_posted(named)
         try:
-            messages = await self._call(name, body, scope)
+            answer = await answer_of(self._app, scope, body)
         except Exception:  # what Flower does not turn into an answer, such as a locked database
             self._monitor.failed_to_answer()
             raise
-        status, answer = messages[0]["status"], content_of(messages)
-        if status >= 500:
-            self._monitor.failed_to_answer()
-        elif status == 401:
+        if answer.status_code == 401:
             client = scope.get("client") or ("unknown", 0)
             self._monitor.unauthorised(f"node {node_id}" if node_id else client[0], name)
-        elif status == 200:
-            self._monitor.served(len(body), len(answer))
-            if request is not None and (instead := self._note(request, answer)) is not None:
-                messages = _with_content(messages, instead)
-            if isinstance(request, PullMessagesRequest) and not answer:
-                self._deliveries.found_nothing(named, posted)
-        for message in messages:
-            await send(message)
-        if status != 200:
-            return 0
+        elif answer.status_code >= 500:
+            self._monitor.failed_to_answer()
+        if answer.status_code != 200:
+            return answer, 0
+        content = bytes(answer.body)
+        self._monitor.served(len(body), len(content))
         if name == "activate-node":
-            return int(ActivateNodeResponse.FromString(answer).node_id)
-        return int(request.node.node_id) if request is not None else 0
-
-    def _check(self, request: Any) -> None:
-        if isinstance(request, PushMessagesRequest):
-            self._rules.check_reply(request)
-        elif isinstance(request, PushObjectRequest):
-            self._rules.check_object(request)
+            named = int(ActivateNodeResponse.FromString(content).node_id)
+        elif is_pull:
+            self._note_given(named, PullMessagesResponse.FromString(content), posted)
         elif isinstance(request, ConfirmMessageReceivedRequest):
-            self._rules.check_confirmed(request)
+            self._deliveries.fetched(named)
+        return answer, named
 
-    def _note(self, request: Any, answer: bytes) -> bytes | None:
-        """Record what the SuperLink has served; it has checked the signature then.
+    def _note_given(self, node_id: int, given: PullMessagesResponse, posted: int) -> None:
+        """Record what the SuperLink has given to a node, whose signature it has checked."""
+        self._replies.note_given(node_id, given)
+        self._monitor.asked(node_id, given)
+        if given.messages_list:
+            self._deliveries.given(node_id)
+        else:
+            self._deliveries.found_nothing(node_id, posted)
 
-        Returns:
-            The answer to the device instead, if any.
+    async def _receive(self, request: Any, scope: Scope, node_id: int) -> Response:
+        """Receive the announcement of a reply or one of its objects; return the answer.
+
+        Raises:
+            RefusedError: It is not to be served.
         """
-        node_id = request.node.node_id
-        if isinstance(request, PullMessagesRequest):
-            given = PullMessagesResponse.FromString(answer)
-            self._rules.note_given(node_id, given)
-            self._monitor.asked(node_id, given)
-            if given.messages_list:
-                self._deliveries.given(node_id)
-        elif isinstance(request, ConfirmMessageReceivedRequest):
-            self._deliveries.fetched(node_id)
-        elif isinstance(request, PullObjectRequest):
-            self._rules.note_fetched(request, len(answer))
-        elif isinstance(request, PushMessagesRequest):
-            opened = PushMessagesResponse.FromString(answer)
-            changed = self._rules.note_announced(request, opened)
+        if not node_id or request.node.node_id != node_id:
+            raise RefusedError(f"it is not signed with the key of node {request.node.node_id}")
+        if isinstance(request, PushMessagesRequest):
+            opened = self._replies.announce(request, scope)
             self._monitor.replied(node_id)
-            if changed is not opened:
-                return bytes(changed.SerializeToString())
-        elif isinstance(request, PushObjectRequest) and (
-            PushObjectResponse.FromString(answer).stored
-        ):
-            self._rules.note_stored(request)
-        return None
+            return protobuf(opened.SerializeToString())
+        given = self._replies.receiving(request)
+        upload, given.scope = given.upload, scope
+        assert upload is not None
+        async with upload.lock:
+            self._replies.receiving(request)  # it may be over meanwhile
+            was_complete = upload.is_complete
+            content = request.object_content
+            await asyncio.to_thread(upload.take, request.object_id, content)
+        if upload.is_complete and not was_complete:
+            task = asyncio.create_task(self._hand_over(given))
+            self.handing_over.add(task)
+            task.add_done_callback(self.handing_over.discard)
+        return protobuf(PushObjectResponse(stored=True).SerializeToString())
+
+    async def _hand_over(self, given: Given) -> None:
+        """Hand over a reply that has come; where that fails, the run gets an error instead."""
+        async with self._hand_overs:
+            try:
+                await hand_over(self._app, given)
+            except Exception as error:  # whatever the SuperLink raises, such as a locked database
+                if not isinstance(error, NotStoredError):
+                    self._monitor.failed_to_answer()
+                _log.warning("a reply of node %d is lost: %s", given.node_id, error)
+                await self._report(given, f"it could not be stored: {error}", given.scope)
 
     async def _refuse(
-        self, status: int, reason: str, name: str, request: Any, scope: Scope, send: Send,
-        node_id: int,
-    ) -> None:  # fmt: skip
-        """Answer a request that is not served, and let the run know if it was for a reply.
+        self, status: int, reason: str, name: str, request: Any, scope: Scope, node_id: int
+    ) -> Response:
+        """Return the answer to a request that is not served; let the run know if it was a reply's.
 
         Args:
             status: The answer's.
@@ -210,67 +222,17 @@ class Gate:
             name: The request's.
             request: The request; None where it could not be read.
             scope: The connection.
-            send: Takes the answer.
             node_id: The node whose key signed it; 0 for a stranger.
         """
         self._monitor.refused(node_id, name, reason)
-        if node_id and name == "push-messages":
-            replies = request.messages_list if request is not None else ()
-            message_id = replies[0].metadata.reply_to_message_id if replies else ""
-            await self._report(node_id, message_id, reason, scope)
-        elif node_id and name == "push-object":
-            await self._delete(node_id, request.session_id if request is not None else "", scope)
-        await JSONResponse({"detail": f"refused: {reason}"}, status)(scope, _nothing, send)
+        if node_id and name in (ANNOUNCE, OBJECT):
+            given = self._replies.ended_by(node_id, request, is_object=name == OBJECT)
+            if given is not None:
+                await self._report(given, reason, scope)
+        return JSONResponse({"detail": f"refused: {reason}"}, status)
 
-    async def _report(self, node_id: int, message_id: str, reason: str, scope: Scope) -> None:
-        """Reply to a message with an error, with the signature of the request that is refused."""
-        message = self._rules.unanswered(node_id, message_id)
-        if message is None:
-            return
-        announcement, content = error_reply(message, f"refused by the SuperLink's gate: {reason}")
-        messages = await self._call("push-messages", announcement.SerializeToString(), scope)
-        if messages[0]["status"] != 200:
-            return
-        answer = content_of(messages)
-        self._note(announcement, answer)
-        metadata = announcement.messages_list[0].metadata
-        push = PushObjectRequest(
-            node=announcement.node, run_id=metadata.run_id, object_id=metadata.message_id,
-            object_content=content, session_id=PushMessagesResponse.FromString(answer).session_id,
-        )  # fmt: skip
-        await self._call("push-object", push.SerializeToString(), scope)
-        self._rules.note_stored(push)
-
-    async def _delete(self, node_id: int, session_id: str, scope: Scope) -> None:
-        """Delete what has arrived of a reply, which Flower's grid reports."""
-        run_id, message_id = self._rules.end_upload(node_id, session_id)
-        if message_id:
-            delete = ConfirmMessageReceivedRequest(
-                node=Node(node_id=node_id), run_id=run_id, message_object_id=message_id
-            )
-            await self._call("confirm-message-received", delete.SerializeToString(), scope)
-
-    async def _call(self, name: str, body: bytes, scope: Scope) -> list[Message]:
-        """Return the messages with which the SuperLink answers."""
-        path = PREFIX + name
-        changed = {**scope, "path": path, "raw_path": path.encode()}
-        return await answer_of(self._app, changed, body)
-
-
-def _with_content(messages: list[Message], content: bytes) -> list[Message]:
-    """Return the messages of an answer with another content."""
-    start = dict(messages[0])
-    headers = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
-    start["headers"] = [*headers, (b"content-length", b"%d" % len(content))]
-    return [start, {"type": "http.response.body", "body": content}]
-
-
-def _append_to(messages: list[Message]) -> Send:
-    async def send(message: Message) -> None:
-        messages.append(message)
-
-    return send
-
-
-async def _nothing() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
+    async def _report(self, given: Given, reason: str, scope: Scope) -> None:
+        try:
+            await report_error(self._app, given, reason, scope)
+        except NotStoredError as error:
+            _log.warning("could not report an error of node %d: %s", given.node_id, error)

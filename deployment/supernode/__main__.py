@@ -3,6 +3,9 @@
 The options are those of flower-supernode. With ``--isolation``, which other options about how
 clients are started need as well, flower-supernode itself is run. So it is where the installed
 Flower does not fit, and a line then says so.
+
+A SuperNode that cannot go on ends its process, for whoever starts it again. Flower's ends its loop
+only: after a failed TLS handshake, for example, its HTTP server would keep the process for ever.
 """
 
 import argparse
@@ -13,7 +16,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from deployment.flower_parts import SUPERNODE, why_unfit
 from deployment.supernode import internals
@@ -28,16 +32,40 @@ def main() -> None:
     parser.add_argument("--isolation")
     parser.add_argument("--port")
     own, options = parser.parse_known_args()
-    if own.isolation is None:
-        why = why_unfit(SUPERNODE)
-        if why is None:
-            run_warm(options, own.port or str(free_port()))
-            return
-        report(f"each message starts a new Python process, as in Flower: {why}")
-    flowers = sys.argv[1:]
-    if own.port is None and own.isolation != "process":  # whose port others are to know
-        flowers += ["--port", str(free_port())]
-    os.execvp("flower-supernode", ["flower-supernode", *flowers])  # noqa: S606, S607
+    with process_ended_by_errors():
+        if own.isolation is None:
+            why = why_unfit(SUPERNODE)
+            if why is None:
+                run_warm(options, own.port or str(free_port()))
+                return
+            report(f"each message starts a new Python process, as in Flower: {why}")
+        flowers = ["flower-supernode", *sys.argv[1:]]
+        if own.port is None and own.isolation != "process":  # whose port others are to know
+            flowers += ["--port", str(free_port())]
+        run_flowers(flowers)
+
+
+@contextmanager
+def process_ended_by_errors() -> Iterator[None]:
+    """End this process with a line and status 1 where what runs inside raises."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        report(f"the SuperNode has ended, and exits with status 1: {reason}")
+        os._exit(1)
+
+
+def run_flowers(words: list[str]) -> None:
+    """Run flower-supernode in this process; as a program where this Flower has it elsewhere."""
+    try:
+        from flwr.supernode.cli.flower_supernode import flower_supernode
+    except ImportError:
+        os.execvp(words[0], words)  # noqa: S606
+    sys.argv = words
+    flower_supernode()
 
 
 def report(line: str) -> None:

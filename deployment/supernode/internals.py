@@ -1,14 +1,18 @@
-"""The one place where this package uses what Flower does not document.
+"""What this package changes in Flower: values and functions that it neither documents nor offers.
 
-* The SuperExec's loop, `run_superexec`, with an executor of ours in place of Flower's.
-* A ClientApp's process, `run_clientapp`, and four of the functions that it calls: to learn when its
-  message expires, to know when its reply is on its way, for the pause before an array that has not
-  arrived is asked for again, and to hand in the client's state before the process ends.
-* The pauses of the SuperNode's loop, which are literals: 3 s between looks for a message and 0.5 s
-  between looks for the reply; its function that fetches a message's objects, for the pause of
-  1 s before it asks again for an object that has not arrived; and its function that receives a
-  message, which must clean up if the run ends meanwhile.
-* The calls by which a ClientApp's process replies, to reply for a process that has ended.
+In a SuperNode:
+* the pauses of its loop, which are literals: 3 s between looks for a message and 0.5 s between
+  looks for the reply;
+* `_pull_and_store_message`, which must clean up where the run ends meanwhile.
+
+In its SuperExec: the executor, which is ours.
+
+In a client's process:
+* the default pauses of `pull_and_inflate_object_from_tree`, 1 s and more before an array that has
+  not arrived is asked for again;
+* `RuntimeHttpClient.PullMessages`, which finds nothing where it comes before its message;
+* `pull_task_input` and `push_message`, to learn when the message expires and when the reply is on
+  its way; `push_task_output`, to hand in the client's state before the process ends.
 
 `deployment.flower_parts` says whether this Flower has them. Where it has not, nothing here is used;
 so all of Flower's parts are imported where they are used.
@@ -33,10 +37,9 @@ MESSAGE_POLL = 0.3
 # The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
 # the most, which is how often Flower's looks.
 TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
-# Seconds before an object of a message that has not arrived is asked for again, doubled by Flower
-# up to the second number: by a SuperNode, of the SuperLink (a signed request), and by a client, of
-# its SuperNode. The number of tries is not bounded: Flower's bound is made for longer pauses.
-PULL_PAUSES, CLIENT_PULL_PAUSES = (0.2, 0.4), (0.05, 0.2)
+# The first and the longest pause of a client before it asks its SuperNode again for an object. The
+# number of tries is not bounded: Flower's bound is made for longer pauses.
+PULLS = {"initial_backoff": 0.05, "backoff_cap": 0.2, "max_tries_per_object": None}
 # Seconds after which a client believes that there is no message for it.
 MESSAGE_WAIT = 10.0
 
@@ -50,7 +53,6 @@ def run_supernode(arguments: list[str]) -> None:
 
     own = vars(start_client_internal)
     own["time"] = SimpleNamespace(sleep=Pauses().sleep)
-    own["pull_objects"] = functools.partial(own["pull_objects"], **_pulls(PULL_PAUSES))
     receive = own["_pull_and_store_message"]
 
     def receive_or_clean_up(**options: Any) -> int | None:
@@ -81,49 +83,33 @@ def _with_ordinary_error(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _pulls(pauses: tuple[float, float]) -> dict[str, Any]:
-    """Return the options of Flower's functions that fetch objects."""
-    first, longest = pauses
-    return {"initial_backoff": first, "backoff_cap": longest, "max_tries_per_object": None}
+def pause(since: float, shortest: float, longest: float) -> float:
+    """Return the seconds until the next look for something that comes often, or not for long.
 
-
-class Pace:
-    """How long to wait between looks for something that comes often or not for a long time.
-
-    A tenth of the time since it last came: so looking costs little, and adds at most a tenth.
+    They are a tenth of the time since it last came: so looking costs little, and adds at most a
+    tenth.
 
     Args:
-        shortest: The shortest wait, in seconds.
-        longest: The longest.
+        since: When it last came, by `time.monotonic`.
+        shortest: The fewest.
+        longest: The most.
     """
-
-    def __init__(self, shortest: float, longest: float) -> None:
-        self._shortest, self._longest = shortest, longest
-        self.came()
-
-    def came(self) -> None:
-        """Note that it has come."""
-        self._last = time.monotonic()
-
-    def wait(self) -> float:
-        """Return the seconds to wait now."""
-        idle = time.monotonic() - self._last
-        return min(max(idle / 10, self._shortest), self._longest)
+    return min(max((time.monotonic() - since) / 10, shortest), longest)
 
 
 class Pauses:
     """The pauses of a SuperNode's loop, shorter than Flower's where it is in a run."""
 
     def __init__(self) -> None:
-        self._pace = Pace(MESSAGE_POLL, _FLOWERS_MESSAGE_PAUSE)
+        self._last_message = time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Sleep for as long as this pause of Flower's is to last."""
         if seconds == _FLOWERS_REPLY_PAUSE:
-            self._pace.came()
+            self._last_message = time.monotonic()
             seconds = REPLY_POLL
         elif seconds == _FLOWERS_MESSAGE_PAUSE:
-            seconds = self._pace.wait()
+            seconds = pause(self._last_message, MESSAGE_POLL, _FLOWERS_MESSAGE_PAUSE)
         time.sleep(seconds)
 
 
@@ -169,8 +155,8 @@ def run_clientapp(
 
     _wait_for_messages()
     own = vars(module)
+    own["pull_and_inflate_object_from_tree"].__kwdefaults__.update(PULLS)
     pull_task_input, push_message = own["pull_task_input"], own["push_message"]
-    pull_objects = own["pull_and_inflate_object_from_tree"]
 
     def pull(client: Any) -> Any:
         found = pull_task_input(client)
@@ -185,9 +171,6 @@ def run_clientapp(
             own["push_task_output"] = lambda **_: None  # what is done as the process ends
 
     own["pull_task_input"], own["push_message"] = pull, push
-    own["pull_and_inflate_object_from_tree"] = functools.partial(
-        pull_objects, **_pulls(CLIENT_PULL_PAUSES)
-    )
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
 
@@ -237,7 +220,7 @@ def _wait_for_messages() -> None:
             response = original(client, request)
             if response.messages_list or time.monotonic() > deadline:
                 return response
-            time.sleep(CLIENT_PULL_PAUSES[0])
+            time.sleep(PULLS["initial_backoff"] or 0)
 
     setattr(RuntimeHttpClient, "PullMessages", pull_messages)  # noqa: B010 - mypy
 

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, error_reply
-from fedavg_app.packed_content import pack_all, unpack
+from fedavg_app.packed_content import pack_all, packed_size, unpack
 from fedavg_app.server.polling import MAX_PAUSE, wait
 
 logger = logging.getLogger("fedavg_app.network_grid")
@@ -28,6 +28,8 @@ MIN_PAUSE = 0.2
 # Looks at a time, or one at a time for large messages: Flower fetches a reply in three times its
 # memory. A look of more than `SLOW_LOOK` seconds, as at a stalled upload, does not count.
 LOOKS, SLOW_LOOK = 4, 10.0
+# The records of a reply may take twice what those of the largest message take, and this beside.
+SPARE_BYTES = 2**20
 # Seconds without a reply after which the nodes that are waited for are logged.
 SILENCE = 10.0
 
@@ -66,6 +68,7 @@ class NetworkGrid(BaseGrid):
         self._arrived: dict[str, Message] = {}
         self._wanted: set[str] = set()  # by the last call
         self._ended: BaseException | None = None
+        self._most_read = SPARE_BYTES  # that the records of a reply may take
         self._news = threading.Condition()
         self._nodes: list[int] = []
         self._last_arrival = time.monotonic()
@@ -79,6 +82,8 @@ class NetworkGrid(BaseGrid):
         """Send messages through Flower's grid; the id of an unsent message is empty."""
         given = list(messages)
         contents = pack_all(message.content for message in given)
+        for content in {id(content): content for content in contents}.values():
+            self._most_read = max(self._most_read, 2 * packed_size(content) + SPARE_BYTES)
         is_large = any(content.array_records for content in contents)  # packed ones have none
         self._looks_at_a_time = 1 if is_large else LOOKS
         pushed = list(map(_with_content, given, contents))
@@ -129,7 +134,7 @@ class NetworkGrid(BaseGrid):
             replies = _unless_failing(lambda: list(self._grid.pull_messages([message_id])), nothing)
             if replies:
                 reply = replies[0]
-                unpack(reply)
+                unpack(reply, self._most_read)
                 answered = reply.metadata.reply_to_message_id
                 if answered != message_id:
                     raise ValueError(f"it says that it answers message {answered[:80]}")

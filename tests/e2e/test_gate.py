@@ -104,7 +104,7 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
     assert attacker.push(instruction, src_node_id=1) == 403  # in the server's name
     for _ in range(13):  # large, to keep the database busy
         assert (
-            attacker.push(instruction, src_node_id=1, dst_node_id=1, group_id="x" * 400_000) == 403
+            attacker.push(instruction, src_node_id=1, dst_node_id=1, group_id="x" * 400_000) == 413
         )
     assert seen
     for message_id in seen[-2:]:  # in another's name, by the id that its log shows

@@ -4,15 +4,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
-from flwr.proto.message_pb2 import (
-    PullObjectRequest,
-    PushObjectRequest,
-)
+from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest
+from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from deployment.superlink.gate_rules import GateRules
+from deployment.superlink.replies import Replies
 from fedavg_app.flower_internals import identify_server
 from tests.support.hostile import forged_array
 
@@ -36,16 +33,16 @@ def as_sent(message):
 class Device:
     """A node that was given one message of a run."""
 
-    def __init__(self, rules=None, node_id=NODE, arrays=(MODEL,)):
+    def __init__(self, replies=None, node_id=NODE, arrays=(MODEL,), number=1):
         identify_server(RUN)
-        self.rules, self.node_id = rules or GateRules(), node_id
-        content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": 1})})
+        self.replies, self.node_id = replies or Replies(), node_id
+        content = RecordDict({**record(*arrays), "config": ConfigRecord({"round": number})})
         self.message = Message(content, dst_node_id=node_id, message_type="train", group_id="12")
-        proto, tree, contents = as_sent(self.message)
-        given = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-        self.rules.note_given(node_id, given)
-        for object_id, part in contents.items():
-            self.rules.note_fetched(PullObjectRequest(object_id=object_id), len(part))
+        proto, tree, self.posted = as_sent(self.message)
+        for object_id, part in self.posted.items():
+            self.replies.note_posted(object_id, part)
+        self.given = PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
+        self.replies.note_given(node_id, self.given)
 
     def announcement(self, content, **metadata):
         """Return the request that announces a reply, and the reply's objects."""
@@ -58,22 +55,27 @@ class Device:
         return request, contents
 
     def announce(self, content, **metadata):
+        """Announce a reply; return its objects, and its session."""
         request, contents = self.announcement(content, **metadata)
-        self.rules.check_reply(request)
-        self.rules.note_announced(request, PushMessagesResponse(session_id="s"))
-        return contents
+        return contents, self.replies.announce(request, {}).session_id
 
-    def push(self, object_id, content, session="s", node_id=None):
+    def push(self, object_id, content, session, node_id=None):
+        """Send an object; return the reply that it belongs to."""
         request = PushObjectRequest(
             node=Node(node_id=node_id or self.node_id), run_id=RUN, session_id=session,
             object_id=object_id, object_content=content,
         )  # fmt: skip
-        self.rules.check_object(request)
-        self.rules.note_stored(request)
+        given = self.replies.receiving(request)
+        given.upload.take(object_id, content)
+        return given
 
     def reply(self, content):
-        for object_id, part in self.announce(content).items():
-            self.push(object_id, part)
+        """Send a reply; return what the gate has received of it, and its objects."""
+        contents, session = self.announce(content)
+        for object_id, part in contents.items():
+            given = self.push(object_id, part, session)
+        assert given.upload.is_complete
+        return given.upload, contents
 
 
 def forged_record(data, numbers):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.app.message.arraychunk import ArrayChunk
 from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
@@ -167,6 +167,11 @@ def shared_record(reply):
         reply.content[f"r{number}"] = record
 
 
+def many_metrics(reply):
+    """A record of some megabytes that takes some hundred once it is read."""
+    reply.content["m"] = MetricRecord({f"m{number}": 0 for number in range(200_000)})
+
+
 def unreadable_name(reply):
     """Rename an array, or an update, to half a surrogate pair: JSON can carry it, UTF-8 cannot."""
     record, name = reply.content.get("arrays"), WEIGHT
@@ -216,12 +221,14 @@ ON_UPDATES = [
     (text_as_payload, "no ArrayRecord 'fedavg-strategies'"),
     (no_metrics, "no MetricRecord 'metrics'"),
 ]
-DELETED = "its reply was refused, or its SuperNode unregistered"  # where the gate has deleted it
+REFUSED = "refused by the SuperLink's gate: "
+MALFORMED, TOO_LARGE = REFUSED + "malformed object: ", "takes more than "
 ON_THE_WAY = [
-    (false_chunk, DELETED), (negative_chunk, DELETED), (repeated_chunk, DELETED), (large, DELETED),
-    (many_arrays, "refused by the SuperLink's gate: 1"), (shared_record, DELETED),
-    (unreadable_name, "array"), (large_object, DELETED),
-    (long_error, "refused by the SuperLink's gate: its metadata have 100"),
+    (false_chunk, MALFORMED), (negative_chunk, MALFORMED),
+    (repeated_chunk, REFUSED + "the reply unfolds to more than"), (large, TOO_LARGE),
+    (many_arrays, REFUSED + "1"), (shared_record, REFUSED), (many_metrics, TOO_LARGE),
+    (unreadable_name, "array"), (large_object, REFUSED + "push-object of"),
+    (long_error, REFUSED),
     (dying, "no reply in time"), (trickling, "no reply in time"),
 ]  # fmt: skip
 # The reasons that a compressed strategy gives, where they differ.

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deployment.superlink.object_size import protobuf_size
 from fedavg_app import packed_content
+from fedavg_app.flower_internals import content_size
 from fedavg_app.packed_content import pack, pack_all, unpack
 from strategies.rounds.flower_arrays import message_bytes
 
@@ -79,3 +84,20 @@ def test_large_content_is_an_array_of_bytes(monkeypatch):
 def test_malformed_content_is_one_error(entry):
     with pytest.raises(ValueError, match=r"malformed content|no bytes 'content'"):
         unpack(message(RecordDict({"packed": ConfigRecord({"content": entry})})))
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=9).map(lambda part: part * 20))
+def test_content_is_said_to_take_what_the_gate_says(data):
+    """Both refuse it where either does."""
+    kind = ProtoRecordDict.DESCRIPTOR
+    try:
+        expected = len(data) + protobuf_size(memoryview(data), kind, float("inf"))
+    except (ValueError, IndexError, KeyError):
+        return
+    assert content_size(data) == expected
+
+
+def test_content_of_many_empty_items_is_refused_unread():
+    content = RecordDict({"packed": ConfigRecord({"content": b"\x0a\x00" * 10**5})})
+    with pytest.raises(ValueError, match="takes 32200000 bytes, at most 1000000 are expected"):
+        unpack(message(content), 10**6)

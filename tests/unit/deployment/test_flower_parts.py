@@ -29,7 +29,8 @@ def test_missing_part_is_named_with_the_fix(monkeypatch, module, name):
 
 
 def test_missing_argument_is_named(monkeypatch):
-    module = import_module("flwr.supernode.start_client_internal")
-    monkeypatch.setattr(module, "pull_objects", lambda initial_backoff, backoff_cap: None)
-    lacks = f"{module.__name__}.pull_objects(max_tries_per_object=...)"
+    module = import_module("flwr.supernode.runtime.run_clientapp")
+    name = "pull_and_inflate_object_from_tree"
+    monkeypatch.setattr(module, name, lambda initial_backoff, backoff_cap: None)
+    lacks = f"{module.__name__}.{name}(max_tries_per_object=...)"
     assert f"{lacks}, {FIX}" in why_unfit(SUPERNODE)

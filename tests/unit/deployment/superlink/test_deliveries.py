@@ -10,11 +10,11 @@ from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 
 from deployment.superlink import deliveries as module
-from deployment.superlink import gate_rules
+from deployment.superlink import replies as replies_module
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.gate import Gate
-from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.monitor import Monitor
+from deployment.superlink.replies import Replies
 from tests.support.gated_device import NODE, Device, as_sent, record
 from tests.unit.deployment.superlink.test_gate import SuperLink, answer
 
@@ -31,18 +31,17 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(gate_rules, "time", clock)
+    monkeypatch.setattr(replies_module, "time", clock)
     return clock
 
 
 class Link:
     """A gate and what it knows of the run, before a SuperLink with the given answers."""
 
-    def __init__(self, *answers, rules=None):
-        self.superlink, rules = SuperLink(*answers), rules or GateRules()
-        deliveries = Deliveries()
-        inner = RunRequests(self.superlink, deliveries, rules)
-        self.gate = Gate(inner, rules, Monitor(), deliveries)
+    def __init__(self, *answers):
+        self.superlink, replies, deliveries = SuperLink(*answers), Replies(), Deliveries()
+        inner = RunRequests(self.superlink, deliveries, replies)
+        self.gate = Gate(inner, replies, Monitor(), deliveries)
 
     def ask(self, name, request, path=None):
         return asyncio.run(answer(self.gate, name, request.SerializeToString(), path=path))
@@ -122,19 +121,25 @@ def test_request_of_a_stranger_in_a_devices_name_is_passed_to_the_superlink():
     assert len(link.superlink.asked) == 2
 
 
-def replying(missing=3):
-    """Return a link whose device has announced a reply, the run's request for it, and objects."""
+def replying():
+    """Return a link whose device has announced a reply, the run's request for it, and pushes."""
     device = Device()
     announcement, contents = device.announcement(record(np.zeros(3)))
-    opened = fleet.PushMessagesResponse(session_id="s", objects_to_push=[*contents][:missing])
-    proto, tree, _ = as_sent(device.message)
-    given = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-    answers = [(200, given.SerializeToString()), (200, opened.SerializeToString())]
-    link = Link(*answers, *[(200, STORED)] * missing, EMPTY, EMPTY)
+    opened = fleet.PushMessagesResponse(session_id="s", objects_to_push=contents)
+    answers = [(200, device.given.SerializeToString()), (200, opened.SerializeToString())]
+    link = Link(*answers, *[(200, STORED)] * len(contents), EMPTY, EMPTY)
     link.ask("pull-messages", PULL)
     link.ask("push-messages", announcement)
     wanted = runtime.PullAppMessagesRequest(message_ids=[device.message.metadata.message_id])
-    return link, wanted, announcement, dict([*contents.items()][:missing])
+    metadata = announcement.messages_list[0].metadata
+    pushes = [
+        PushObjectRequest(
+            node=Node(node_id=NODE), run_id=metadata.run_id, object_id=name,
+            object_content=content, session_id=metadata.message_id,
+        )
+        for name, content in contents.items()
+    ]  # fmt: skip
+    return link, wanted, pushes
 
 
 def asked_for(link, wanted):
@@ -150,23 +155,26 @@ def asked_for(link, wanted):
 
 
 def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
-    link, wanted, announcement, contents = replying()
-    run_id = announcement.messages_list[0].metadata.run_id
-    for name, content in contents.items():
+    link, wanted, pushes = replying()
+    for push in pushes:
         assert asked_for(link, wanted) == []
-        push = PushObjectRequest(
-            node=Node(node_id=NODE), run_id=run_id, object_id=name, object_content=content,
-            session_id="s",
-        )  # fmt: skip
         assert link.ask("push-object", push)[0] == 200
     assert asked_for(link, wanted) == list(wanted.message_ids)
 
 
-def test_run_is_told_of_a_reply_whose_upload_stopped(clock):
-    link, wanted, *_ = replying(missing=2)
+def test_run_gets_an_error_instead_of_a_reply_whose_upload_stopped(clock):
+    link, wanted, pushes = replying()
+    link.ask("push-object", pushes[0])
     assert asked_for(link, wanted) == []
-    clock.now += gate_rules.STALLED_SECONDS + 1
-    assert asked_for(link, wanted) == list(wanted.message_ids)
+    clock.now += replies_module.STALLED_SECONDS + 1
+    before = len(link.superlink.asked)
+    link.of_run("pull-messages", wanted)
+    error, upload, look = link.superlink.asked[before:]
+    assert [name for name, _ in (error, upload, look)] == [
+        "push-messages", "push-object", "pull-messages",
+    ]  # fmt: skip
+    assert b"its upload has stopped" in PushObjectRequest.FromString(upload[1]).object_content
+    assert link.ask("push-object", pushes[1])[0] == 403
 
 
 def test_unanswered_message_is_looked_for_at_intervals(clock):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import string
 from base64 import b64decode, b64encode
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -18,9 +18,9 @@ from flwr.supercore.primitives import asymmetric
 
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
-from deployment.superlink.gate_rules import GateRules
 from deployment.superlink.monitor import LOGGED, Monitor
-from tests.support.gated_device import NODE, Device, as_sent, forged_record, record
+from deployment.superlink.replies import Replies
+from tests.support.gated_device import NODE, Device, as_sent, record
 
 PULL, PUSH = "pull-messages", "push-messages"
 ALPHABET = f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/".encode()
@@ -46,10 +46,15 @@ class SuperLink:
 
 
 @cache
-def signed(name):
+def keys(name):
+    return asymmetric.generate_key_pairs()
+
+
+@cache
+def signed(name, age=0):
     """Return the headers with which a device of that name signs its requests."""
-    private, public = asymmetric.generate_key_pairs()
-    now = datetime.now(UTC).isoformat()
+    private, public = keys(name)
+    now = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     return [
         (b"flwr-public-key", b64encode(asymmetric.public_key_to_bytes(public))),
         (b"flwr-signature", b64encode(asymmetric.sign_message(private, now.encode()))),
@@ -84,6 +89,7 @@ async def answer(gate, name, body, *names, path=None):
         sent.append(message)
 
     await gate(request(name, len(body), *(names or ["device"]), path=path), receive, send)
+    await asyncio.gather(*gate.handing_over)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
@@ -92,9 +98,13 @@ def device():
     return Device()
 
 
-def make_gate(superlink, rules=None):
+def make_gate(superlink, replies=None):
     monitor = Monitor()
-    return Gate(superlink, rules or GateRules(), monitor, Deliveries()), monitor
+    return Gate(superlink, replies or Replies(), monitor, Deliveries()), monitor
+
+
+OPENED = (200, fleet.PushMessagesResponse(session_id="s").SerializeToString())
+STORED = (200, PushObjectResponse(stored=True).SerializeToString())
 
 
 def given(device, *answers, status=200):
@@ -102,16 +112,19 @@ def given(device, *answers, status=200):
 
     These are the SuperLink's further answers.
     """
-    proto, tree, _ = as_sent(device.message)
     request = fleet.PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
-    answer = fleet.PullMessagesResponse(messages_list=[proto], message_object_trees=[tree])
-    superlink = SuperLink((status, answer.SerializeToString()), *answers)
-    gate, monitor = make_gate(superlink)
-    assert ask(gate, PULL, request) == (status, answer.SerializeToString())
+    content = device.given.SerializeToString()
+    superlink = SuperLink((status, content), *answers)
+    gate, monitor = make_gate(superlink, device.replies if status == 200 else None)
+    assert ask(gate, PULL, request) == (status, content)
     return gate, monitor, superlink
 
 
-OPENED = fleet.PushMessagesResponse(session_id="s").SerializeToString()
+def announced(gate, announcement):
+    """Announce a reply; return what the gate asks for."""
+    status, content = ask(gate, PUSH, announcement.SerializeToString())
+    assert status == 200
+    return fleet.PushMessagesResponse.FromString(content)
 
 
 def push_of(announcement, object_id, content):
@@ -119,7 +132,7 @@ def push_of(announcement, object_id, content):
     run_id = announcement.messages_list[0].metadata.run_id
     return PushObjectRequest(
         node=Node(node_id=NODE), run_id=run_id, object_id=object_id, object_content=content,
-        session_id="s",
+        session_id=announcement.messages_list[0].metadata.message_id,
     ).SerializeToString()  # fmt: skip
 
 
@@ -128,7 +141,7 @@ def test_message_that_the_superlink_refused_to_give_does_not_count(device):
     announcement, _ = device.announcement(record())
     status, content = ask(gate, PUSH, announcement.SerializeToString())
     assert status == 403
-    reason = "refused: it answers no message that this device was given"
+    reason = f"refused: it is not signed with the key of node {NODE}"
     assert json.loads(content) == {"detail": reason}
     assert len(superlink.asked) == 1
 
@@ -139,8 +152,8 @@ def too_many_objects(device):
 
 
 def long_error(device):
-    """Announce the error of a client whose exception has a text of a megabyte."""
-    proto, tree, _ = as_sent(Message(Error(0, "x" * 2**20), reply_to=device.message))
+    """Announce the error of a client whose exception has a text of 66 kB."""
+    proto, tree, _ = as_sent(Message(Error(0, "x" * 66_000), reply_to=device.message))
     return fleet.PushMessagesRequest(
         node=Node(node_id=NODE), messages_list=[proto], message_object_trees=[tree]
     ).SerializeToString()
@@ -154,22 +167,19 @@ def wrong_sender(device):
     ("push", "status", "reason"),
     [
         (too_many_objects, 403, "124 objects, at most 78 are expected"),
-        (long_error, 403, "its metadata have 1048"),
+        (long_error, 403, "its metadata have 66"),
         (wrong_sender, 403, "it says that it comes from node 1"),
         (lambda _: b"\xff" * 20, 403, "DecodeError: "),
-        (lambda _: bytes(5 * 2**20), 413, "push-messages of 5242880 bytes, at most 4194304 are"),
+        (lambda _: bytes(2**20), 413, "push-messages of 1048576 bytes, at most 71"),
     ],
     ids=["objects", "error", "sender", "malformed", "body"],
 )
 def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push, status, reason):
-    gate, monitor, superlink = given(device, (200, OPENED), (200, b""))
+    gate, monitor, superlink = given(device, OPENED, STORED)
     assert ask(gate, PUSH, push(device))[0] == status
     assert monitor.refusals == {(NODE, PUSH): 1}
     (_, error), (_, upload) = superlink.asked[1:]
-    announced = fleet.PushMessagesRequest.FromString(error)
-    sent = PushObjectRequest.FromString(upload)
-    assert sent.object_id == announced.messages_list[0].metadata.message_id
-    assert sent.session_id == "s"
+    sent = sent_error(error, upload)
     reply = inflate_object_from_contents(sent.object_id, {sent.object_id: sent.object_content})
     assert isinstance(reply, Message)
     assert reply.metadata.src_node_id == NODE
@@ -177,43 +187,73 @@ def test_refused_reply_reaches_the_run_as_an_error_with_the_reason(device, push,
     assert reply.error.reason.startswith(f"refused by the SuperLink's gate: {reason}")
 
 
-def test_reply_that_is_announced_again_continues_its_upload(device):
-    """The run has asked for it in between: the SuperLink opens a session for no objects."""
-    stored = PushObjectResponse(stored=True).SerializeToString()
-    again = fleet.PushMessagesResponse(session_id="t").SerializeToString()
-    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, again), (200, stored))
+def sent_error(announcement, upload):
+    """Return the object of an error's upload, which belongs to that announcement."""
+    message = fleet.PushMessagesRequest.FromString(announcement).messages_list[0]
+    sent = PushObjectRequest.FromString(upload)
+    assert sent.object_id == message.metadata.message_id
+    assert sent.session_id == "s"
+    return sent
+
+
+def test_reply_is_handed_over_once_all_of_it_has_come(device):
     announcement, contents = device.announcement(record(np.zeros(3)))
-    request = announcement.SerializeToString()
-    assert ask(gate, PUSH, request) == (200, OPENED)
+    opened = fleet.PushMessagesResponse(session_id="s", objects_to_push=[*contents][1:])
+    gate, monitor, superlink = given(
+        device, (200, opened.SerializeToString()), *[STORED] * (len(contents) - 1)
+    )
+    assert set(announced(gate, announcement).objects_to_push) == set(contents)
     first, *others = contents.items()
-    assert ask(gate, "push-object", push_of(announcement, *first))[0] == 200
-    status, answer = ask(gate, PUSH, request)
-    found = fleet.PushMessagesResponse.FromString(answer)
-    assert (status, found.session_id) == (200, "s")
-    assert set(found.objects_to_push) == {key for key, _ in others}
-    assert ask(gate, "push-object", push_of(announcement, *others[0]))[0] == 200
+    assert ask(gate, "push-object", push_of(announcement, *first)) == STORED
+    again = announced(gate, announcement)  # the answer was lost
+    assert set(again.objects_to_push) == {key for key, _ in others}
+    assert len(superlink.asked) == 1
+    for item in others:
+        assert ask(gate, "push-object", push_of(announcement, *item)) == STORED
+    (_, body), *uploads = superlink.asked[1:]
+    assert body == announcement.SerializeToString()
+    sent = [PushObjectRequest.FromString(upload) for _, upload in uploads]
+    assert {one.object_id: one.object_content for one in sent} == dict(others)
+    assert {one.session_id for one in sent} == {"s"}
+    assert device.replies.over(device.message.metadata.message_id)
+    assert monitor.replies == {NODE: 2}
+
+
+@pytest.mark.parametrize("failure", [(500, b""), (200, PushObjectResponse().SerializeToString())])
+def test_run_gets_an_error_instead_of_a_reply_that_could_not_be_stored(device, failure):
+    announcement, contents = device.announcement(record(np.zeros(3)))
+    opened = fleet.PushMessagesResponse(session_id="s", objects_to_push=contents)
+    gate, _, superlink = given(device, (200, opened.SerializeToString()), failure, OPENED, STORED)
+    announced(gate, announcement)
+    for item in contents.items():
+        ask(gate, "push-object", push_of(announcement, *item))
+    sent = sent_error(*(body for _, body in superlink.asked[3:]))
+    assert b"could not be stored" in sent.object_content
 
 
 def test_second_reply_does_not_replace_the_first(device):
-    gate, _, superlink = given(device, (200, OPENED))
+    gate, _, superlink = given(device)
     first, _ = device.announcement(record(np.zeros(3)))
-    assert ask(gate, PUSH, first.SerializeToString()) == (200, OPENED)
+    announced(gate, first)
     for push in (too_many_objects(device), b"\xff" * 20):
         assert ask(gate, PUSH, push)[0] == 403
-    assert len(superlink.asked) == 2
+    assert len(superlink.asked) == 1
+    assert announced(gate, first).objects_to_push
 
 
-@pytest.mark.parametrize(("content", "status"), [(bytes(MAX_OBJECT_BYTES), 413), (b"x", 403)])
-def test_object_that_is_refused_deletes_its_reply(device, content, status):
-    """Because it is too large, or malformed."""
-    gate, _, superlink = given(device, (200, OPENED), (200, b""))
+@pytest.mark.parametrize(
+    ("content", "status", "reason"),
+    [(bytes(MAX_OBJECT_BYTES), 413, b"push-object of"), (b"x", 403, b"not the hash of")],
+)
+def test_reply_of_which_an_object_is_refused_becomes_an_error(device, content, status, reason):
+    """Because it is too large, or is not what was announced."""
+    gate, _, superlink = given(device, OPENED, STORED)
     announcement, contents = device.announcement(record(np.zeros(3)))
-    ask(gate, PUSH, announcement.SerializeToString())
+    announced(gate, announcement)
     push = push_of(announcement, next(iter(contents)), content)
     assert ask(gate, "push-object", push)[0] == status
-    name, body = superlink.asked[-1]
-    assert name == "confirm-message-received"
-    assert announcement.messages_list[0].metadata.message_id.encode() in body
+    assert reason in sent_error(*(body for _, body in superlink.asked[1:])).object_content
+    assert ask(gate, "push-object", push_of(announcement, *next(iter(contents.items()))))[0] == 403
 
 
 def spelled_otherwise():
@@ -229,23 +269,23 @@ def spelled_otherwise():
 
 
 @pytest.mark.parametrize("second", ["device", spelled_otherwise()], ids=["same", "spelling"])
-@pytest.mark.parametrize("last", [False, True], ids=["chunk-first", "array-first"])
-def test_chunk_counts_as_often_as_an_array_joins_it_when_both_come_at_once(device, last, second):
-    announcement, contents = device.announcement(forged_record(bytes(100_000), [0] * 100))
-    stored = PushObjectResponse(stored=True).SerializeToString()
-    gate, _, _ = given(device, (200, OPENED), (200, stored), (200, b""))
-    assert ask(gate, PUSH, announcement.SerializeToString())[0] == 200
-    pushes = [push_of(announcement, *item) for item in list(contents.items())[:2]]
+def test_objects_that_come_at_once_are_received_one_after_the_other(device, second):
+    announcement, contents = device.announcement(record(np.ones(110_000), np.zeros(110_000)))
+    gate, _, _ = given(device, OPENED, STORED)
+    announced(gate, announcement)
+    pushes = [push_of(announcement, *item) for item in contents.items()]
 
     async def at_once():
-        both = zip(pushes[:: -1 if last else 1], ("device", second), strict=True)
+        both = zip(pushes, ("device", second) * len(pushes), strict=False)
         return await asyncio.gather(*(answer(gate, "push-object", *push) for push in both))
 
-    assert [status for status, _ in asyncio.run(at_once())] == [200, 403]
+    statuses = [status for status, _ in asyncio.run(at_once())]
+    assert 403 in statuses  # the two models are more than twice the message
+    assert statuses.count(200) <= len(pushes) - 1
 
 
 def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(device):
-    gate, monitor, _ = given(device, (200, OPENED), (200, b""))
+    gate, monitor, _ = given(device, OPENED, STORED)
     announcement, _ = device.announcement(record())
     announcement.node.node_id = NODE + 1
     assert ask(gate, PUSH, announcement.SerializeToString())[0] == 403
@@ -254,7 +294,7 @@ def test_refusal_counts_for_the_node_of_the_key_whatever_node_the_request_names(
 
 def test_second_key_in_a_request_does_not_change_the_device(device):
     """Flower checks the first; the gate would file the request under the second."""
-    gate, monitor, _ = given(device, (200, OPENED), (200, b""))
+    gate, monitor, _ = given(device, OPENED, STORED)
     assert ask(gate, PUSH, b"\xff" * 20, "device", "another")[0] == 403
     assert set(monitor.refusals) == {(NODE, PUSH)}
 
@@ -269,6 +309,14 @@ def test_request_with_a_public_key_but_no_signature_is_from_a_stranger(device):
     assert ask(gate, PUSH, b"", without_signature("device"))[0] == 403
     assert ask(gate, PUSH, b"", signed("device")[:1])[0] == 403
     assert monitor.refusals == {(0, PUSH): 2}
+
+
+@pytest.mark.parametrize("age", [-10, 310])
+def test_request_that_was_signed_at_another_time_is_from_a_stranger(device, age):
+    gate, _, _ = given(device)
+    announcement, _ = device.announcement(record())
+    assert ask(gate, PUSH, announcement.SerializeToString(), signed("device", age))[0] == 403
+    assert ask(gate, PUSH, announcement.SerializeToString(), signed("device", 290))[0] == 200
 
 
 async def never(*_):
@@ -297,10 +345,10 @@ async def while_slow(gate, who, kinds, *wanted):
 
 
 def test_knowing_a_public_key_does_not_let_a_stranger_block_the_device(device):
-    gate, _, _ = given(device, (200, OPENED))
+    gate, _, _ = given(device)
     push = device.announcement(record(np.zeros(3)))[0].SerializeToString()
     found = asyncio.run(while_slow(gate, without_signature("device"), SENDS, PUSH, push))
-    assert found == (200, OPENED)
+    assert found[0] == 200
 
 
 def test_request_whose_connection_is_lost_is_not_judged(device):
@@ -377,7 +425,7 @@ def test_concurrent_requests_of_a_key_are_bounded_and_do_not_delay_others():
 
 
 def test_metrics_have_prometheus_format_and_count_by_node(device):
-    gate, monitor, _ = given(device, (200, OPENED))
+    gate, monitor, _ = given(device)
     announcement, _ = device.announcement(record(), group_id="99")
     ask(gate, PUSH, announcement.SerializeToString())
     second, _ = device.announcement(record(np.zeros(3)))

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from deployment.supernode import executor, internals
-from deployment.supernode.executor import ForkingExecutor
+from deployment.supernode.executor import ForkingExecutor, deadline
 from deployment.supernode.internals import Pauses
-from deployment.supernode.running_client import deadline
 from tests.support.documents import ROOT
 from tests.support.processes import succeed
 

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,37 @@ def test_incompatible_flower_is_reported_and_its_own_supernode_runs(start, tmp_p
     assert "has no flwr.supernode.cli.flower_supernode.flower_supernode, which this needs" in line
 
 
-@pytest.mark.parametrize(
-    "options", [["--isolation", "subprocess", "--port", "9"], ["--isolation=process"]]
-)
+@pytest.mark.parametrize("options", [["--isolation", "subprocess"], ["--isolation=process"]])
 def test_chosen_isolation_runs_flowers_supernode_and_says_nothing(start, options):
-    done = start(*OPTIONS, *options)
-    assert done.returncode == 7
-    assert done.stdout == f"flower-supernode {' '.join([*OPTIONS, *options])}\n"
-    assert done.stderr == ""
+    done = start(*options, "--port", "9", "--version")
+    assert done.returncode == 0
+    assert done.stdout == f"Flower version: {version('flwr')}\n"
+    assert "deployment.supernode" not in done.stderr
+
+
+# A SuperNode whose loop raises, beside its HTTP server, which goes on.
+FAILING = """
+import threading, time
+from importlib import import_module
+
+def flower_supernode():
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    raise ConnectionError("[SSL: UNEXPECTED_EOF_WHILE_READING]\\nEOF occurred")
+
+import_module("flwr.supernode.cli.flower_supernode").flower_supernode = flower_supernode
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolation", "subprocess"]], ids=["warm", "Flower's"])
+def test_supernode_that_cannot_go_on_ends_with_a_line_and_a_status(start, tmp_path, options):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(FAILING)
+    done = start(*OPTIONS, *options, path=[tmp_path / "site"])
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "deployment.supernode: the SuperNode has ended, and exits with status 1: "
+        "ConnectionError: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred"
+    )
 
 
 def test_secret_can_be_read_once_and_lies_in_no_file():

@@ -14,7 +14,6 @@ from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
-from fedavg_app.server.node_query import node_query
 from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
 from fedavg_app.server.strategy_setup import reporting_strategy_errors, warn_of_unknown_objective
@@ -67,8 +66,7 @@ def run(
     """
     config, strategy, data = prepared.config, prepared.strategy, prepared.data
     told = prepared.told(with_number=tell_clients_number)
-    query = node_query(grid, config, told, prepared.check_digests)
-    nodes = find_nodes(grid, config, query)
+    nodes = find_nodes(grid, config, told, prepared.check_digests)
     if prepared.state is not None:
         _restore_clients(grid, strategy, prepared.state.client_states)
 

@@ -1,14 +1,21 @@
-"""Messages on their way to a worker, and what several of them share."""
+"""How messages get to a worker: what several share, a stream of objects, and memory for them."""
 
+import ctypes
+import os
 import pickle
 from collections import Counter
+from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 from flwr.app import Message, RecordDict
 
 from fedavg_app.flower_internals import FIRST_NODE_ID
+
+# Of glibc's malloc.h.
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 class Batch:
@@ -64,3 +71,54 @@ class PendingMessage:
     def message_type(self) -> str:
         """The message's type, such as "train"."""
         return self.message.metadata.message_type
+
+
+class Stream:
+    """Sends and receives objects on a connection of this machine, one after the other.
+
+    Where `multiprocessing` makes all of a message before it is sent, and joins it again after it
+    has come, here the arrays of a model go from their own memory, and arrive in it.
+
+    Args:
+        connection: The connection, which is closed; the stream keeps its socket.
+    """
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        with connection:
+            self._reader = os.fdopen(os.dup(connection.fileno()), "rb")
+            self._writer = os.fdopen(os.dup(connection.fileno()), "wb")
+
+    def send(self, value: object) -> None:
+        """Send an object; OSError if nobody is there to receive it."""
+        pickle.dump(value, self._writer, pickle.HIGHEST_PROTOCOL)
+        self._writer.flush()
+
+    def receive(self) -> Any:
+        """Return the next object; EOFError or OSError if the other end was closed."""
+        try:
+            return pickle.load(self._reader)  # noqa: S301 - our own processes'
+        except pickle.UnpicklingError as error:
+            raise EOFError("it was closed within an object") from error
+
+    def fileno(self) -> int:
+        """Return the file that `multiprocessing.connection.wait` waits for."""
+        return self._reader.fileno()
+
+    def close(self) -> None:
+        """Close this end."""
+        for file in (self._reader, self._writer):
+            with suppress(OSError):  # of what was not sent to an end that is closed
+                file.close()
+
+
+def keep_freed_memory() -> None:
+    """Make this process's malloc use freed memory again, where it would give it back to Linux.
+
+    Otherwise every block of 32 MB and more is new memory, and Linux takes longer to give it, in
+    pages of 4 kB, than a model takes to be received. The process keeps its largest size until it
+    ends, or 2 GB more than it uses. Nothing happens where the C library is not glibc.
+    """
+    with suppress(AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -22,11 +22,9 @@ from fedavg_app.flower_internals import (
     identify_server,
 )
 from fedavg_app.partitioning import DataDigests
-from fedavg_app.ray_engine.client_states import ClientStates
-from fedavg_app.ray_engine.heap import keep_freed_memory
-from fedavg_app.ray_engine.messages import Batch, PendingMessage
+from fedavg_app.ray_engine.messages import Batch, PendingMessage, keep_freed_memory
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
-from fedavg_app.ray_engine.worker_handle import Call, WorkerDiedError, WorkerHandle
+from fedavg_app.ray_engine.worker_handle import Call, ClientStates, WorkerDiedError, WorkerHandle
 from fedavg_app.server.global_evaluation import Batch as TestBatch
 from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from fedavg_app.server.nodes import Nodes

@@ -28,9 +28,7 @@ from fedavg_app.client_settings import NUM_PARTITIONS, PARTITION_ID
 from fedavg_app.config import parse_config
 from fedavg_app.flower_internals import FIRST_NODE_ID, error_reply
 from fedavg_app.partitioning import DataDigests
-from fedavg_app.ray_engine.heap import keep_freed_memory
-from fedavg_app.ray_engine.messages import loads
-from fedavg_app.ray_engine.stream import Stream
+from fedavg_app.ray_engine.messages import Stream, keep_freed_memory, loads
 from fedavg_app.server.global_evaluation import Batch, CentralEvaluation
 from tasks.data.dataset import DataOptions
 from tasks.training.evaluation import BatchResult

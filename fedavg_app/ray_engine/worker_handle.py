@@ -1,13 +1,13 @@
-"""The driver's end of one worker: its Ray actor, and what it was asked.
+"""The driver's end of one worker: its Ray actor, and what it was asked; and who keeps which states.
 
-`RayGrid` replaces a worker that has died; `client_states` has the clients that lose their states.
+`RayGrid` replaces a worker that has died; `ClientStates` has the clients that lose their states.
 """
 
 import math
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection, Pipe
@@ -16,8 +16,7 @@ from typing import Any
 
 import ray
 
-from fedavg_app.ray_engine.messages import Batch, PendingMessage
-from fedavg_app.ray_engine.stream import Stream
+from fedavg_app.ray_engine.messages import Batch, PendingMessage, Stream
 from fedavg_app.ray_engine.worker import Worker, WorkerError, WorkerSettings, set_tcp_nodelay
 
 # A worker that has not come back this long after the clients' deadline hangs.
@@ -153,6 +152,52 @@ class WorkerHandle:
         except ray.exceptions.RayError as error:
             return WorkerDiedError(plain_reason(error))
         return WorkerDiedError("its connection was closed")
+
+
+class ClientStates:
+    """Where the clients' states are: with a worker, or on the way to one; lost if that dies.
+
+    Attributes:
+        owner: By client, the worker that keeps its state, or handles its message.
+        parked: By client, the states that go to a worker with the client's next message, pickled.
+    """
+
+    def __init__(self) -> None:
+        self.owner: dict[int, WorkerHandle] = {}
+        self.parked: dict[int, bytes] = {}
+        self._stateful: set[int] = set()  # the clients that have a state
+        self._lost: set[int] = set()  # of these, since `take_lost`
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        """Give clients these states, which they had when they were saved."""
+        self.parked |= states
+        self._stateful |= states.keys()
+
+    def unpark(self, clients: Iterable[int]) -> dict[int, bytes]:
+        """Remove and return the parked states of these clients."""
+        return {client: self.parked.pop(client) for client in clients if client in self.parked}
+
+    def note_handled(self, client: int, *, has_state: bool) -> None:
+        """Record whether a client has a state after its message; without one any worker will do."""
+        if has_state:
+            self._stateful.add(client)
+        else:
+            self._stateful.discard(client)
+            self.owner.pop(client, None)
+
+    def lose(self, worker: WorkerHandle) -> list[int]:
+        """Forget what a worker that has died kept; return the clients that lose their states."""
+        owned = {client for client, owner in self.owner.items() if owner is worker}
+        lost = owned & self._stateful
+        self.owner = {client: self.owner[client] for client in self.owner.keys() - owned}
+        self._stateful -= lost
+        self._lost |= lost
+        return sorted(lost)
+
+    def take_lost(self) -> list[int]:
+        """Return the clients that have lost their states since the last call, rising."""
+        lost, self._lost = sorted(self._lost), set()
+        return lost
 
 
 def ray_calls(actor: Any) -> "Connection[Any, Any]":

@@ -7,19 +7,27 @@ A partition belongs to the node that named it first, for as long as that is conn
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedavg_app.client_settings import PARTITION_ID
+from fedavg_app.client_settings import (
+    DATA_DIGEST,
+    OWN_DATA,
+    OWN_EXAMPLES,
+    PARTITION_DIGEST,
+    PARTITION_ID,
+)
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
+from fedavg_app.partitioning import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
-from fedavg_app.server.node_query import NodeQuery
 from fedavg_app.server.nodes import Nodes, NumberedGrid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
+from strategies.rounds.messages import CONFIG
+from strategies.rounds.reply_errors import error_reason
 
 logger = logging.getLogger("fedavg_app.nodes")
 
@@ -27,6 +35,47 @@ logger = logging.getLogger("fedavg_app.nodes")
 QUIET_SECONDS = 3.0
 QUERY_TIMEOUT = 600.0
 POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class NodeQuery:
+    """The query, which may ask for the digests of a node's data.
+
+    Attributes:
+        settings: What messages tell clients, with which nodes load the shared data set; None leaves
+            their data out, and they need not load them to answer.
+        compare: Raises a `ConfigError` where a node's digests are not the server's.
+    """
+
+    settings: ConfigRecord | None = None
+    compare: Callable[[DataDigests], None] = lambda _: None
+
+    def message(self, node_id: int) -> Message:
+        """Return the query for a node."""
+        content = RecordDict({CONFIG: self.settings} if self.settings else {})
+        return Message(content, dst_node_id=node_id, message_type=MessageType.QUERY)
+
+    def read(self, reply: Message) -> tuple[int, tuple[str, int] | None]:
+        """Return a node's partition; if its data are its own, their fingerprint and number.
+
+        Raises:
+            ConfigError: Its shared data are not the server's.
+            ValueError: It failed, or has no partition.
+        """
+        if reply.has_error():
+            raise ValueError(error_reason(reply.error))
+        record = reply.content.config_records.get("node", ConfigRecord())
+        client = record.get(PARTITION_ID)
+        if isinstance(client, bool) or not isinstance(client, int):
+            raise ValueError(f"no {PARTITION_ID}")
+        data, rows = record.get(DATA_DIGEST), record.get(PARTITION_DIGEST)
+        if isinstance(data, str) and isinstance(rows, str):
+            self.compare(DataDigests(data, rows))
+        fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
+        is_own = isinstance(fingerprint, str) and isinstance(examples, int)
+        return client, (fingerprint, examples) if is_own else None
+
+
 QUERY = NodeQuery()
 
 
@@ -35,20 +84,18 @@ class Node:
     """A connected node.
 
     Attributes:
-        number: Its id.
         asked: When it was sent its query; None where it is to be sent one.
         query: The id of its query, until that is answered.
         client: The number in its answer, and -1 before; another node may be that client.
-        reason: Why it takes no part, if so.
         own_data: If it has data of its own, their fingerprint and the number of training examples.
+        reason: Why it takes no part, if so.
     """
 
-    number: int
     asked: float | None = None
     query: str = ""
     client: int = -1
-    reason: str = ""
     own_data: tuple[str, int] | None = None
+    reason: str = ""
 
 
 class NodeRegistry(Nodes):
@@ -67,7 +114,8 @@ class NodeRegistry(Nodes):
         super().__init__(num_clients)
         self._grid, self._query = grid, query
         self.by_client: dict[int, int] = {}
-        self._nodes: dict[int, Node] = {}  # the connected ones by id, rising
+        # By id; those that have answered are in the order of their answers.
+        self._nodes: dict[int, Node] = {}
         self._refusals: dict[int, str] = {}
 
     @property
@@ -83,6 +131,11 @@ class NodeRegistry(Nodes):
         """Return the clients of those nodes that are connected, by node."""
         by_node = {node: client for client, node in self.by_client.items()}
         return {node: by_node[node] for node in nodes if node in by_node}
+
+    def take_refusals(self) -> dict[int, str]:
+        """Return why nodes were refused since the last call, by node."""
+        refusals, self._refusals = self._refusals, {}
+        return refusals
 
     def wait_for_start(self, min_nodes: int = 0, quiet_seconds: float = QUIET_SECONDS) -> None:
         """Wait for the nodes that a run begins with.
@@ -116,18 +169,14 @@ class NodeRegistry(Nodes):
 
         New nodes are queried; their clients count as connected once they have answered.
         """
-        known, ids = self._nodes, sorted(self._grid.get_node_ids())
-        self._nodes = {number: known.get(number) or Node(number) for number in ids}
-        self._hand_over()
+        ids = set(self._grid.get_node_ids())
+        kept = {number: node for number, node in self._nodes.items() if number in ids}
+        self._nodes = kept | {number: Node() for number in sorted(ids - kept.keys())}
         self._ask()
         while replies := list(self._grid.pull_messages((queries := self._queries()).keys())):
             for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-                self._register(queries[reply.metadata.reply_to_message_id], reply)
-
-    def take_refusals(self) -> dict[int, str]:
-        """Return why nodes were refused since the last call, by node."""
-        refusals, self._refusals = self._refusals, {}
-        return refusals
+                self._read(queries[reply.metadata.reply_to_message_id], reply)
+        self._map()
 
     def wait_for_any(self, seconds: float) -> None:
         """Update until at least one client is connected.
@@ -171,75 +220,77 @@ class NodeRegistry(Nodes):
             wait(self._grid, min(pause, left))
             pause = min(pause * PAUSE_GROWTH, MAX_PAUSE)
 
-    def _hand_over(self) -> None:
-        """Give the clients of nodes that have disconnected to nodes that wait for them."""
-        gone = [held for held in self.by_client.items() if held[1] not in self._nodes]
-        for client, number in gone:
-            logger.warning("node %d, client %d, has disconnected", number, client)
-            del self.by_client[client]
-            if waiting := [node for node in self._nodes.values() if node.client == client]:
-                self._assign(waiting[0])
-                text = "client %d is now node %d, not %d"
-                logger.warning(text, client, waiting[0].number, number)
-
-    def _queries(self) -> dict[str, Node]:
+    def _queries(self) -> dict[str, int]:
         """Return the nodes that have not answered their query, by its id."""
-        return {node.query: node for node in self._nodes.values() if node.query}
+        return {node.query: number for number, node in self._nodes.items() if node.query}
 
     def _ask(self) -> None:
         """Send the query to the nodes that are to get it."""
-        nodes = [node for node in self._nodes.values() if node.asked is None]
-        queries = [self._query.message(node.number) for node in nodes]
-        for node, query in zip(nodes, send(self._grid, queries) if nodes else [], strict=True):
+        numbers = [number for number, node in self._nodes.items() if node.asked is None]
+        queries = [self._query.message(number) for number in numbers]
+        for number, query in zip(
+            numbers, send(self._grid, queries) if numbers else [], strict=True
+        ):
             if query:
-                node.asked, node.query = time.monotonic(), query
+                self._nodes[number].asked, self._nodes[number].query = time.monotonic(), query
 
-    def _register(self, node: Node, reply: Message) -> None:
-        """Record a node's partition; the node is refused if that is another live node's.
+    def _read(self, number: int, reply: Message) -> None:
+        """Record a node's answer, as the last of all.
 
         Raises:
             ConfigError: In a simulation it has other data; a device with others takes no part.
         """
+        node = self._nodes[number]
+        if (
+            self.by_client.get(node.client) != number
+        ):  # a holder that is asked again keeps its place
+            self._nodes[number] = self._nodes.pop(number)
         node.query, node.client, node.own_data = "", -1, None
         try:
             node.client, node.own_data = self._query.read(reply)
         except ValueError as error:
             if isinstance(error, ConfigError) and not is_network_grid(self._grid):
                 raise
-            self._leave_out(node, str(error))
-            return
-        if node.client not in range(self.num_clients):
-            return
-        holder = self.by_client.get(node.client, node.number)
-        if holder == node.number:
-            self._assign(node)
-            return
-        reason = (
-            f"node {holder} has {PARTITION_ID}={node.client} already; "
-            "give each SuperNode a partition of its own with --node-config"
-        )
-        if self._leave_out(node, reason):
-            self._refusals[node.number] = reason
+            self._leave_out(number, str(error))
 
-    def _leave_out(self, node: Node, reason: str) -> bool:
+    def _map(self) -> None:
+        """Give each client to the first of the nodes that have named it."""
+        before, self.by_client = self.by_client, {}
+        self.own_data.clear()
+        for number, node in self._nodes.items():
+            if node.query or node.client not in range(self.num_clients):
+                continue
+            holder = self.by_client.setdefault(node.client, number)
+            if holder == number:
+                node.reason = ""
+                if node.own_data:
+                    self.own_data[node.client] = node.own_data
+                continue
+            reason = (
+                f"node {holder} has {PARTITION_ID}={node.client} already; "
+                "give each SuperNode a partition of its own with --node-config"
+            )
+            if self._leave_out(number, reason):
+                self._refusals[number] = reason
+        for client, number in before.items():
+            if number not in self._nodes:
+                logger.warning("node %d, client %d, has disconnected", number, client)
+                if client in self.by_client:
+                    text = "client %d is now node %d, not %d"
+                    logger.warning(text, client, self.by_client[client], number)
+
+    def _leave_out(self, number: int, reason: str) -> bool:
         """Note and log why a node takes no part; return whether that is new."""
-        is_new = node.reason != reason
+        is_new = self._nodes[number].reason != reason
         if is_new:
-            logger.warning("node %d is not used: %s", node.number, reason)
-        node.reason = reason
+            logger.warning("node %d is not used: %s", number, reason)
+        self._nodes[number].reason = reason
         return is_new
-
-    def _assign(self, node: Node) -> None:
-        """Record that a node is the client that it has named."""
-        self.by_client[node.client], node.reason = node.number, ""
-        self.own_data.pop(node.client, None)
-        if node.own_data:
-            self.own_data[node.client] = node.own_data
 
     def _missing_partition(self) -> str:
         missing = [number for number in range(self.num_clients) if number not in self.by_client]
-        left_out = [node for node in self._nodes.values() if node.reason]
-        why = f"; node {left_out[0].number}: {left_out[0].reason}" if left_out else ""
+        left_out = [(number, node) for number, node in self._nodes.items() if node.reason]
+        why = f"; node {left_out[0][0]}: {left_out[0][1].reason}" if left_out else ""
         config = f"{PARTITION_ID}={missing[0]} num-partitions={self.num_clients}"
         found = f"no node has {PARTITION_ID}={missing[0]}"
         return (
@@ -248,14 +299,28 @@ class NodeRegistry(Nodes):
         )
 
 
-def find_nodes(grid: Grid, config: RunConfig, query: NodeQuery) -> Nodes:
+def find_nodes(
+    grid: Grid, config: RunConfig, settings: ConfigRecord, compare: Callable[[DataDigests], None]
+) -> Nodes:
     """Return the nodes that a run begins with; they are queried where the grid has no numbers.
+
+    A device loads the data for its query only where the user's own code makes or splits them: only
+    there nodes' data can differ from the server's.
+
+    Args:
+        grid: Reaches the nodes.
+        config: The run's.
+        settings: What messages tell clients.
+        compare: Raises a `ConfigError` where a node's digests are not the server's.
 
     Raises:
         ConfigError, RunError: As for `NodeRegistry.wait_for_start`.
     """
     if isinstance(grid, NumberedGrid):
         return grid.numbered_nodes()
+    is_own_code = ":" in config.task or ":" in config.partition
+    compares = is_own_code or not is_network_grid(grid)
+    query = NodeQuery(settings, compare) if compares else QUERY
     nodes = NodeRegistry(grid, config.num_clients, query)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     return nodes

@@ -1,12 +1,15 @@
-"""Invalid settings of a run are refused before its workers start."""
+"""Before a run's workers start: invalid settings are refused, and the steps are shown."""
 
+import io
 from contextlib import nullcontext
 
 import pytest
+from rich.console import Console
 
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.ray_engine import simulation
+from fedavg_app.ray_engine.simulation import StatusLine
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.data.dataset import DataError
@@ -68,3 +71,34 @@ def test_resumed_run_with_fewer_rounds_than_are_done_is_refused_before_workers_s
     (folder,) = tmp_path.iterdir()
     resumed = config.model_copy(update={"resume": str(folder), "num_server_rounds": 1})
     assert refusal(resumed) == "num-server-rounds = 1: the run has completed 2 rounds; give more"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "terminal", "shown"),
+    [(0.0, False, ["b", "c"]), (3600.0, False, []), (3600.0, True, [])],
+)
+def test_slow_preparation_is_shown_step_by_step(monkeypatch, seconds, terminal, shown):
+    monkeypatch.setattr(simulation, "SILENT_SECONDS", seconds)
+    file = io.StringIO()
+    line = StatusLine(Console(file=file, force_terminal=terminal))
+    line("a")
+    line("b")
+    with line:
+        if not seconds:
+            line._timer.join()
+        line("c")
+    assert file.getvalue().split() == shown
+
+
+def test_terminal_shows_one_line_and_erases_it(monkeypatch):
+    monkeypatch.setattr(simulation, "SILENT_SECONDS", 0.0)
+    file = io.StringIO()
+    with StatusLine(Console(file=file, force_terminal=True, width=80)) as line:
+        line("loading")
+        line._timer.join()
+        line("splitting")
+        line._live.refresh()
+    written = file.getvalue()
+    assert written.count("\n") <= 1
+    assert "splitting" in written
+    assert written.endswith("\x1b[2K")  # the line is erased

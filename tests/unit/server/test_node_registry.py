@@ -5,8 +5,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply
 from fedavg_app.partitioning import DataDigests
-from fedavg_app.server.node_query import NodeQuery
-from fedavg_app.server.node_registry import NodeRegistry
+from fedavg_app.server.node_registry import NodeQuery, NodeRegistry
 from tests.support.one_line import one_line
 
 pytestmark = pytest.mark.usefixtures("server_identity", "clock")
@@ -148,6 +147,7 @@ def test_node_keeps_its_partition_while_it_is_connected_and_then_another_takes_i
     nodes.update()
     assert nodes.by_client == {0: 100, 1: 102}
     assert "client 1 is now node 102, not 101" in caplog.text
+    assert set(nodes.take_refusals()) == {103}  # whose partition another node has now
     # The first holder is back, and is refused.
     grid.get_node_ids = lambda: [100, 101, 102, 103]
     nodes.update()

@@ -8,7 +8,7 @@ from tests.support.processes import succeed
 
 COUNT = """
 import resource
-from fedavg_app.ray_engine.heap import keep_freed_memory
+from fedavg_app.ray_engine.messages import keep_freed_memory
 keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -13,6 +13,8 @@ if [ $# -lt 1 ] || [ ! -f "$1/server.pem" ]; then
 fi
 folder=$1
 shift
+# Databases, results and logs are for this user only.
+umask 077
 # This machine's own programs are not behind a proxy that HTTP_PROXY names.
 NO_PROXY="${no_proxy-${NO_PROXY-}},localhost,127.0.0.1,::1"
 export NO_PROXY no_proxy="$NO_PROXY"

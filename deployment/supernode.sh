@@ -14,6 +14,8 @@ if [ $# -lt 4 ]; then
 fi
 superlink=$1 authority=$2 key=$3 config=$4
 shift 4
+# Databases, results and logs are for this user only.
+umask 077
 # This machine's own programs are not behind a proxy that HTTP_PROXY names.
 NO_PROXY="${no_proxy-${NO_PROXY-}},localhost,127.0.0.1,::1"
 export NO_PROXY no_proxy="$NO_PROXY"

@@ -8,7 +8,7 @@ database: there is nothing yet.
 """
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -48,7 +48,7 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._awaited: OrderedDict[str, None] = OrderedDict()
-        self._posted: Counter[int] = Counter()  # how often the run has posted to a node
+        self._looking: set[int] = set()  # nodes for which the SuperLink is asked
         # By node: until when, in monotonic seconds, and the objects that must be there before.
         self._nothing: dict[int, tuple[float, list[str] | None]] = {}
         self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
@@ -56,7 +56,8 @@ class Deliveries:
     def posting(self, node_ids: Iterable[int]) -> None:
         """Note that the run is about to post messages to these nodes."""
         for node_id in node_ids:
-            self._hold(node_id, None)
+            self._looking.discard(node_id)
+            self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
 
     def posted(self, objects: dict[int, list[str]], missing: Iterable[str]) -> None:
         """Note that the run has posted messages.
@@ -68,26 +69,14 @@ class Deliveries:
         self._awaited.update(dict.fromkeys(missing))
         while len(self._awaited) > AWAITED:
             self._awaited.popitem(last=False)
-        for node_id, object_ids in objects.items():
-            self._hold(node_id, [name for name in object_ids if name in self._awaited])
+        self.posting(objects)
+        for node_id, names in objects.items():
+            awaited = [name for name in names if name in self._awaited]
+            self._nothing[node_id] = self._nothing[node_id][0], awaited
 
     def stored(self, object_id: str) -> None:
         """Note that an object of the run has arrived."""
         self._awaited.pop(object_id, None)
-
-    def times_posted(self, node_id: int) -> int:
-        """Return a number that changes when the run posts to a node, for `found_nothing`."""
-        return self._posted[node_id]
-
-    def found_nothing(self, node_id: int, times_posted: int) -> None:
-        """Note that the SuperLink has nothing for a node.
-
-        Args:
-            node_id: The node's.
-            times_posted: As it was before the SuperLink was asked.
-        """
-        if times_posted == self._posted[node_id]:
-            self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
 
     def has_nothing(self, node_id: int) -> bool:
         """Return whether there is nothing for a node that is complete, or too many are fetching."""
@@ -101,17 +90,21 @@ class Deliveries:
         self._nothing.pop(node_id, None)
         return False
 
-    def given(self, node_id: int) -> None:
-        """Note that a node was given a message, which it is now to fetch."""
-        self._fetching[node_id] = time.monotonic() + FETCH_SECONDS
+    def looking(self, node_id: int) -> None:
+        """Note that the SuperLink is about to be asked for messages for a node."""
+        self._looking.add(node_id)
+
+    def given(self, node_id: int, number: int) -> None:
+        """Note how many messages the SuperLink has given to a node, which it is now to fetch."""
+        now = time.monotonic()
+        if number:
+            self._fetching[node_id] = now + FETCH_SECONDS
+        elif node_id in self._looking:  # the run has posted nothing meanwhile
+            self._nothing[node_id] = now + NOTHING_SECONDS, None
 
     def fetched(self, node_id: int) -> None:
         """Note that a node has confirmed its message."""
         self._fetching.pop(node_id, None)
-
-    def _hold(self, node_id: int, objects: list[str] | None) -> None:
-        self._posted[node_id] += 1
-        self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, objects
 
 
 class RunRequests:

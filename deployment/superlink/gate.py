@@ -128,24 +128,23 @@ class Gate:
         try:
             if name in REQUESTS:
                 request = REQUESTS[name].FromString(body)
+            named = request.node.node_id if request is not None else 0
             if name in (ANNOUNCE, OBJECT):
                 answer = await self._receive(request, scope, node_id)
                 self._monitor.served(len(body), len(answer.body))
                 return answer, node_id
             if isinstance(request, ConfirmMessageReceivedRequest):
                 self._replies.check_confirmed(request)
+            elif isinstance(request, PullMessagesRequest):
+                if named == node_id and self._deliveries.has_nothing(node_id):
+                    self._monitor.asked(node_id, PullMessagesResponse())
+                    return protobuf(), node_id
+                self._deliveries.looking(named)
+            answer = await answer_of(self._app, scope, body)
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
             return await self._refuse(403, reason, name, request, scope, node_id), 0
-        named = request.node.node_id if request is not None else 0
-        is_pull = isinstance(request, PullMessagesRequest)
-        if is_pull and named == node_id and self._deliveries.has_nothing(node_id):
-            self._monitor.asked(node_id, PullMessagesResponse())
-            return protobuf(), node_id
-        posted = self._deliveries.times_posted(named)
-        try:
-            answer = await answer_of(self._app, scope, body)
-        except Exception:  # what Flower does not turn into an answer, such as a locked database
+        except Exception:  # a full disk, or what Flower does not answer, such as a locked database
             self._monitor.failed_to_answer()
             raise
         if answer.status_code == 401:
@@ -159,20 +158,14 @@ class Gate:
         self._monitor.served(len(body), len(content))
         if name == "activate-node":
             named = int(ActivateNodeResponse.FromString(content).node_id)
-        elif is_pull:
-            self._note_given(named, PullMessagesResponse.FromString(content), posted)
+        elif isinstance(request, PullMessagesRequest):
+            given = PullMessagesResponse.FromString(content)
+            self._replies.note_given(named, given)
+            self._monitor.asked(named, given)
+            self._deliveries.given(named, len(given.messages_list))
         elif isinstance(request, ConfirmMessageReceivedRequest):
             self._deliveries.fetched(named)
         return answer, named
-
-    def _note_given(self, node_id: int, given: PullMessagesResponse, posted: int) -> None:
-        """Record what the SuperLink has given to a node, whose signature it has checked."""
-        self._replies.note_given(node_id, given)
-        self._monitor.asked(node_id, given)
-        if given.messages_list:
-            self._deliveries.given(node_id)
-        else:
-            self._deliveries.found_nothing(node_id, posted)
 
     async def _receive(self, request: Any, scope: Scope, node_id: int) -> Response:
         """Receive the announcement of a reply or one of its objects; return the answer.
@@ -206,7 +199,7 @@ class Gate:
             try:
                 await hand_over(self._app, given)
             except Exception as error:  # whatever the SuperLink raises, such as a locked database
-                if not isinstance(error, NotStoredError):
+                if not isinstance(error, NotStoredError) or error.is_failure:
                     self._monitor.failed_to_answer()
                 _log.warning("a reply of node %d is lost: %s", given.node_id, error)
                 await self._report(given, f"it could not be stored: {error}", given.scope)

@@ -4,7 +4,7 @@ Both are sent as the device would send them, with the signature of its last requ
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
@@ -16,7 +16,18 @@ from deployment.superlink.requests import call
 
 
 class NotStoredError(Exception):
-    """The SuperLink did not take something, and why."""
+    """The SuperLink did not take something.
+
+    Args:
+        status: The status of its answer.
+
+    Attributes:
+        is_failure: Whether that is no refusal: its database is locked, or the disk full.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the SuperLink stores nothing (status {status})")
+        self.is_failure = not 400 <= status < 500
 
 
 async def hand_over(app: ASGIApp, given: Given) -> None:
@@ -27,10 +38,7 @@ async def hand_over(app: ASGIApp, given: Given) -> None:
     """
     upload = given.upload
     assert upload is not None
-    opened = await _announce(app, upload.announcement, given.scope)
-    for object_id in opened.objects_to_push:
-        content = await asyncio.to_thread(upload.content, object_id)
-        await _push(app, given, opened, object_id, content, given.scope)
+    await _send(app, given.scope, upload.announcement, upload.content)
     given.end()
 
 
@@ -48,27 +56,25 @@ async def report_error(app: ASGIApp, given: Given, reason: str, scope: Scope) ->
     """
     given.end()
     error, content = error_reply(given.message, f"refused by the SuperLink's gate: {reason}")
-    opened = await _announce(app, error, scope)
-    await _push(app, given, opened, error.messages_list[0].metadata.message_id, content, scope)
+    await _send(app, scope, error, lambda _: content, [error.messages_list[0].metadata.message_id])
 
 
-async def _announce(
-    app: ASGIApp, announcement: PushMessagesRequest, scope: Scope
-) -> PushMessagesResponse:
+async def _send(
+    app: ASGIApp, scope: Scope, announcement: PushMessagesRequest,
+    content: Callable[[str], bytes], names: Iterable[str] | None = None,
+) -> None:  # fmt: skip
+    """Announce a reply; send these of its objects, by default those that the SuperLink has not."""
     answer = await call(app, "push-messages", announcement, scope)
     if answer.status_code != 200:
-        raise NotStoredError(f"the SuperLink answers {answer.status_code}")
-    return PushMessagesResponse.FromString(bytes(answer.body))
-
-
-async def _push(
-    app: ASGIApp, given: Given, opened: Any, object_id: str, content: bytes, scope: Scope
-) -> None:
-    push = PushObjectRequest(
-        node={"node_id": given.node_id}, run_id=given.run_id, object_id=object_id,
-        object_content=content, session_id=opened.session_id,
-    )  # fmt: skip
-    answer = await call(app, "push-object", push, scope)
-    is_served = answer.status_code == 200
-    if not is_served or not PushObjectResponse.FromString(bytes(answer.body)).stored:
-        raise NotStoredError(f"the SuperLink answers {answer.status_code} and stores nothing")
+        raise NotStoredError(answer.status_code)
+    opened = PushMessagesResponse.FromString(bytes(answer.body))
+    for name in opened.objects_to_push if names is None else names:
+        push = PushObjectRequest(
+            node=announcement.node, run_id=announcement.messages_list[0].metadata.run_id,
+            object_id=name, object_content=await asyncio.to_thread(content, name),
+            session_id=opened.session_id,
+        )  # fmt: skip
+        answer = await call(app, "push-object", push, scope)
+        served = answer.status_code == 200
+        if not served or not PushObjectResponse.FromString(bytes(answer.body)).stored:
+            raise NotStoredError(answer.status_code)

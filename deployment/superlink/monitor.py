@@ -4,7 +4,9 @@ import logging
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.proto.fleet_pb2 import PullMessagesResponse
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -95,40 +97,37 @@ class Monitor:
     def _metrics(self) -> str:
         now = time.monotonic()
         online = sum(now - last < ONLINE_SECONDS for last in self.last_seen.values())
-        lines = _family("nodes_online", "gauge", "Devices that asked for work in the last minute.")
-        lines.append(f"fedavg_nodes_online {online}")
-        lines += _family("run", "gauge", "The round of the run that sent the last message.")
-        lines.append(f'fedavg_run{{run_id="{self.run_id}"}} {self.server_round}')
-        lines += _family("replies_total", "counter", "Replies that were announced.")
-        lines += [f'fedavg_replies_total{{node="{n}"}} {c}' for n, c in self.replies.items()]
-        lines += _family("last_reply_seconds", "gauge", "Seconds since the last reply.")
-        lines += [
-            f'fedavg_last_reply_seconds{{node="{node}"}} {now - last:.1f}'
-            for node, last in self.last_reply.items()
-        ]
-        lines += _family("refused_total", "counter", "Requests that were refused.")
-        lines += [
-            f'fedavg_refused_total{{node="{node}",request="{name}"}} {count}'
-            for (node, name), count in self.refusals.items()
-        ]
-        lines += _family("unauthorised_total", "counter", "Requests without a valid signature.")
-        lines += [
-            f'fedavg_unauthorised_total{{source="{source}"}} {count}'
-            for source, count in self.strangers.items()
-        ]
-        connected = BoundedHTTPProtocol.connected.total()
-        lines += _family("connections_open", "gauge", "Connections that are open.")
-        lines.append(f"fedavg_connections_open {connected}")
-        lines += _family("connections_refused_total", "counter", "Connections beyond the bound.")
-        lines += [
-            f'fedavg_connections_refused_total{{address="{address}"}} {count}'
-            for address, count in BoundedHTTPProtocol.refused.items()
-        ]
-        lines += _family("bytes_total", "counter", "Bytes of requests and of answers.")
-        lines.append(f'fedavg_bytes_total{{direction="in"}} {self.bytes_in}')
-        lines.append(f'fedavg_bytes_total{{direction="out"}} {self.bytes_out}')
+        since = {node: f"{now - last:.1f}" for node, last in self.last_reply.items()}
+        lines = [
+            *_family("nodes_online", "Devices that asked in the last minute.", {"": online}),
+            *_family("run", "The round of the run that sent the last message.",
+                     {f'run_id="{self.run_id}"': self.server_round}),
+            *_family("replies_total", "Replies that were announced.", _labelled(self.replies)),
+            *_family("last_reply_seconds", "Seconds since the last reply.", _labelled(since)),
+            *_family("refused_total", "Requests that were refused.",
+                     {f'node="{node}",request="{name}"': count
+                      for (node, name), count in self.refusals.items()}),
+            *_family("unauthorised_total", "Requests without a valid signature.",
+                     _labelled(self.strangers, "source")),
+            *_family("connections_open", "Connections that are open.",
+                     {"": BoundedHTTPProtocol.connected.total()}),
+            *_family("connections_refused_total", "Connections beyond the bound.",
+                     _labelled(BoundedHTTPProtocol.refused, "address")),
+            *_family("bytes_total", "Bytes of requests and of answers.",
+                     {'direction="in"': self.bytes_in, 'direction="out"': self.bytes_out}),
+        ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
 
-def _family(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP fedavg_{name} {text}", f"# TYPE fedavg_{name} {kind}"]
+def _labelled(values: Mapping[Any, Any], label: str = "node") -> dict[str, Any]:
+    return {f'{label}="{key}"': value for key, value in values.items()}
+
+
+def _family(name: str, text: str, values: Mapping[str, Any]) -> list[str]:
+    """Return a metric's lines in Prometheus' format: a value for each set of labels."""
+    kind = "counter" if name.endswith("_total") else "gauge"
+    samples = [
+        f"fedavg_{name}{{{labels}}} {value}" if labels else f"fedavg_{name} {value}"
+        for labels, value in values.items()
+    ]
+    return [f"# HELP fedavg_{name} {text}", f"# TYPE fedavg_{name} {kind}", *samples]

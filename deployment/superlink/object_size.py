@@ -6,6 +6,7 @@ is named, and for each item what it takes beside its bytes.
 """
 
 import json
+import math
 from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
@@ -28,16 +29,14 @@ class Part(NamedTuple):
         size: Its bytes, and what its items take beside.
         children: The ids of the objects that it refers to.
         names: How often it names each of them.
-        body: Its bytes behind the head.
     """
 
     size: int
     children: list[str]
     names: Counter[str]
-    body: memoryview
 
 
-def read_part(content: bytes, most: float = float("inf")) -> Part:
+def read_part(content: bytes, most: float = math.inf) -> Part:
     """Return what an object's bytes say, if they take no more than ``most`` bytes.
 
     Raises:
@@ -55,8 +54,6 @@ def _read_part(content: bytes, most: float) -> Part:
     _check(size, most)
     kind, ids, length = content[:end].decode().split(" ")
     body = memoryview(content)[end + 1 :]
-    if int(length) != len(body):
-        raise ValueError("its head has another length")
     children = ids.split(",") if ids else []
     names = Counter(children)
     if kind in _PROTOBUFS:
@@ -65,22 +62,20 @@ def _read_part(content: bytes, most: float) -> Part:
         text = bytes(body)
         size += NUMBER_BYTES * sum(map(text.count, (b",", b":", b"[", b"{")))
         _check(size, most)
-        names = _named(json.loads(text), children, is_array=kind == "Array")
+        named = json.loads(text)
+        if kind == "Array":  # names its chunks by their numbers, a record its parts by their ids
+            numbers = Counter(named["arraychunk_ids"])
+            named = {number: children[number] for number in numbers if number >= 0}
+            names = Counter({named[number]: count for number, count in numbers.items()})
+        else:
+            names = Counter(named.values())
     elif kind != "ArrayChunk":
         raise ValueError("there are no such objects")
+    if int(length) != len(body):
+        raise ValueError("its head has another length")
     if set(names) != set(children) or len(set(children)) != len(children):
         raise ValueError("it names others than it has, or not all of them")
-    return Part(size, children, names, body)
-
-
-def _named(body: dict[str, Any], children: list[str], *, is_array: bool) -> Counter[str]:
-    """Return how often an object names each child: an array by its number, a record by its id."""
-    if not is_array:
-        return Counter(body.values())
-    numbers = Counter(body["arraychunk_ids"])
-    if min(numbers, default=0) < 0:
-        raise ValueError("a negative number of a chunk")
-    return Counter({children[number]: count for number, count in numbers.items()})
+    return Part(size, children, names)
 
 
 def protobuf_size(data: memoryview, kind: Any, most: float) -> int:
@@ -149,7 +144,7 @@ class Objects:
 
     def add(self, object_id: str, part: Part) -> None:
         """Note an object."""
-        self._sizes[object_id] = part._replace(body=memoryview(b""))
+        self._sizes[object_id] = part
         while len(self._sizes) > self._most:
             self._sizes.popitem(last=False)
 

@@ -25,7 +25,7 @@ from flwr.proto.message_pb2 import (
 )
 from starlette.types import Scope
 
-from deployment.superlink.object_size import Objects, Part, read_part
+from deployment.superlink.object_size import Objects, read_part
 
 # A reply may have twice what the largest message of its run has, and these beside.
 SPARE_BYTES, SPARE_OBJECTS = 2**20, 64
@@ -96,7 +96,7 @@ class Upload:
         if part.children != self._children[object_id]:
             raise RefusedError("the object refers to others than were announced")
         if object_id == self.reply_id:
-            self._check_metadata(part)
+            self._check_metadata(content)
         self._left -= part.size
         self._places[object_id] = self._file.seek(0, os.SEEK_END), len(content)
         self._file.write(content)
@@ -115,10 +115,10 @@ class Upload:
         """Forget what has come."""
         self._file.close()
 
-    def _check_metadata(self, part: Part) -> None:
+    def _check_metadata(self, content: bytes) -> None:
         """Check that the run will read what was announced."""
         announced = self.announcement.messages_list[0]
-        found = Message.FromString(bytes(part.body))
+        found = Message.FromString(content[content.index(b"\0") + 1 :])
         found.metadata.message_id = announced.metadata.message_id
         if found.metadata != announced.metadata or found.error != announced.error:
             raise RefusedError("its metadata are not those that were announced")

@@ -18,17 +18,13 @@ In a client's process:
 so all of Flower's parts are imported where they are used.
 """
 
-import functools
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar, cast
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from typing import Any, cast
 
 # Seconds between the looks of a SuperNode for its client's reply (in its own memory), and the
 # fewest between those for a message (a signed request).
@@ -65,7 +61,7 @@ def run_supernode(arguments: list[str]) -> None:
     flower_supernode()
 
 
-def _with_ordinary_error(function: Callable[P, R]) -> Callable[P, R]:
+def _with_ordinary_error(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, with an ordinary error where the message's run has ended.
 
     Flower's is a `BaseException`, which skips what `_pull_and_store_message` does when it fails:
@@ -73,10 +69,9 @@ def _with_ordinary_error(function: Callable[P, R]) -> Callable[P, R]:
     """
     from flwr.supercore.run import RunNotRunningException
 
-    @functools.wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> R:
+    def call(*arguments: Any) -> Any:
         try:
-            return function(*args, **options)
+            return function(*arguments)
         except RunNotRunningException as error:
             raise RuntimeError("the run has ended") from error
 
@@ -166,8 +161,7 @@ def run_clientapp(
     def push(client: Any, message: Any, context: Any) -> None:
         on_reply()
         push_message(client, message, context)
-        error = message.error.reason if message.has_error() else None
-        if hand_in(client, context, error):
+        if _hand_in(client, message, context):
             own["push_task_output"] = lambda **_: None  # what is done as the process ends
 
     own["pull_task_input"], own["push_message"] = pull, push
@@ -175,28 +169,21 @@ def run_clientapp(
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
 
 
-def hand_in(client: Any, context: Any, error: str | None) -> bool:
+def _hand_in(client: Any, message: Any, context: Any) -> bool:
     """Say that a task is over and hand in its client's state; return whether that succeeded.
 
     Flower does so as the process ends, for which it has 5 seconds: a state that takes longer is
     lost, and nothing says so.
-
-    Args:
-        client: Calls the SuperNode.
-        context: The client's.
-        error: The client's exception; None if it succeeded.
     """
     from flwr.common.constant import SubStatus
     from flwr.common.serde import context_to_proto
     from flwr.proto.runtime_pb2 import PushTaskOutputRequest
 
-    status = SubStatus.COMPLETED if error is None else SubStatus.FAILED
     try:
-        client.PushTaskOutput(
-            PushTaskOutputRequest(
-                context=context_to_proto(context), sub_status=status, details=error or ""
-            )
-        )
+        output = PushTaskOutputRequest(context=context_to_proto(context))
+        output.sub_status = SubStatus.FAILED if message.has_error() else SubStatus.COMPLETED
+        output.details = message.error.reason if message.has_error() else ""
+        client.PushTaskOutput(output)
     except Exception as failure:  # httpx's, and protobuf's for a message of more than 2 GB
         text = "the client's state could not be stored, so its next round starts without it: %s"
         logging.getLogger("flwr").error(text, failure)

@@ -106,10 +106,10 @@ def test_device_of_a_run_that_died_while_it_uploaded_asks_the_superlink_again(cl
 def test_message_that_is_posted_during_a_look_is_not_missed():
     """The SuperLink found nothing, and answers after the run has posted."""
     deliveries = Deliveries()
-    before = deliveries.times_posted(NODE)
+    assert not deliveries.has_nothing(NODE)
     deliveries.posting([NODE])
     deliveries.posted({NODE: ["a"]}, [])
-    deliveries.found_nothing(NODE, before)
+    deliveries.given(NODE, 0)
     assert not deliveries.has_nothing(NODE)
 
 
@@ -190,11 +190,11 @@ def test_number_of_devices_that_fetch_at_a_time_is_bounded(clock):
     deliveries = Deliveries()
     for node in range(module.FETCHING):
         assert not deliveries.has_nothing(node)
-        deliveries.given(node)
+        deliveries.given(node, 1)
     assert deliveries.has_nothing(100)
     deliveries.fetched(3)
     assert not deliveries.has_nothing(100)
-    deliveries.given(100)
+    deliveries.given(100, 1)
     assert deliveries.has_nothing(101)
     clock.now += module.FETCH_SECONDS  # those that died meanwhile hold up nobody
     assert not deliveries.has_nothing(101)

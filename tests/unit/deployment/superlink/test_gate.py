@@ -229,6 +229,7 @@ def test_run_gets_an_error_instead_of_a_reply_that_could_not_be_stored(device, f
         ask(gate, "push-object", push_of(announcement, *item))
     sent = sent_error(*(body for _, body in superlink.asked[3:]))
     assert b"could not be stored" in sent.object_content
+    assert ask(gate, "", path="/health")[0] == 503  # the disk may be full
 
 
 def test_second_reply_does_not_replace_the_first(device):

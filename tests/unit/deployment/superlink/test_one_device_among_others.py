@@ -302,7 +302,7 @@ def test_limits_that_follow_what_devices_fetch_are_found_out(monkeypatch):
         name = message.PullObjectRequest.FromString(body).object_id
         for replies in fetched:
             size = len(found.object_content)
-            replies._posted._sizes[name] = Part(size, [], {}, memoryview(b""))
+            replies._posted._sizes[name] = Part(size, [], {})
         return found
 
     fetched = []

@@ -73,6 +73,11 @@ class Upload:
         """Whether all of its objects have come."""
         return len(self._places) == len(self._children)
 
+    def has_stalled(self) -> bool:
+        """Return whether nothing has come for long."""
+        idle = time.monotonic() - self.last_arrival
+        return idle > STALLED_SECONDS and not self.is_complete
+
     def missing(self) -> list[str]:
         """Return the ids of the objects that have not come."""
         return [object_id for object_id in self._children if object_id not in self._places]
@@ -151,9 +156,9 @@ class Given:
 
     def end(self) -> None:
         """Note that the run has the reply, or an error in its place."""
-        self.is_over = True
         if self.upload is not None:
             self.upload.close()
+        self.is_over, self.upload, self.scope = True, None, {}
 
 
 class Replies:
@@ -169,7 +174,7 @@ class Replies:
         self._max_reply_bytes, self._folder = max_reply_bytes, folder
         self._given: OrderedDict[str, Given] = OrderedDict()  # by the message's id
         self._last: dict[int, Given] = {}  # by node
-        self._receiving: dict[str, Given] = {}  # by the reply's id
+        self._receiving: dict[tuple[int, str], Given] = {}  # by node and the reply's id
         self._posted = Objects(OBJECTS)
         self._largest: dict[int, tuple[int, int]] = {}  # by run: bytes and objects
 
@@ -221,7 +226,7 @@ class Replies:
             raise RefusedError(f"{count} objects, at most {most_objects} are expected")
         if given.upload is None:
             given.upload = Upload(request, most, self._folder)
-            self._receiving[given.upload.reply_id] = given
+            self._receiving[node_id, given.upload.reply_id] = given
         given.scope = scope
         return PushMessagesResponse(
             results={metadata.message_id: 0},
@@ -235,8 +240,8 @@ class Replies:
         Raises:
             RefusedError: It belongs to none that is received.
         """
-        given = self._receiving.get(request.session_id)
-        if given is None or given.is_over or given.node_id != request.node.node_id:
+        given = self._receiving.get((request.node.node_id, request.session_id))
+        if given is None or given.is_over:
             raise RefusedError("the object belongs to no reply that this device has announced")
         return given
 
@@ -252,7 +257,7 @@ class Replies:
         """
         given = self._last.get(node_id)
         if isinstance(request, PushObjectRequest):
-            given = self._receiving.get(request.session_id)
+            given = self._receiving.get((node_id, request.session_id))
         elif isinstance(request, PushMessagesRequest) and request.messages_list:
             given = self._given.get(request.messages_list[0].metadata.reply_to_message_id)
         if given is None or given.node_id != node_id or given.is_over:
@@ -263,18 +268,12 @@ class Replies:
     def over(self, message_id: str) -> bool | None:
         """Return whether the run has a message's reply or its error; None if none is on its way."""
         given = self._given.get(message_id)
-        return None if given is None or given.upload is None else given.is_over
+        return given.is_over if given and (given.is_over or given.upload) else None
 
     def stalled(self) -> list[Given]:
         """Return the messages to which the replies have ceased to come."""
-        self._receiving = {name: one for name, one in self._receiving.items() if not one.is_over}
-        oldest = time.monotonic() - STALLED_SECONDS
-        found = [(given, given.upload) for given in self._receiving.values() if given.upload]
-        return [
-            given
-            for given, upload in found
-            if upload.last_arrival < oldest and not upload.is_complete
-        ]
+        self._receiving = {key: one for key, one in self._receiving.items() if not one.is_over}
+        return [one for one in self._receiving.values() if one.upload and one.upload.has_stalled()]
 
     def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:
         """Check that a device confirms, which deletes it, a message that it was given.

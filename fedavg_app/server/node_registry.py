@@ -72,8 +72,9 @@ class NodeQuery:
         if isinstance(data, str) and isinstance(rows, str):
             self.compare(DataDigests(data, rows))
         fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
-        is_own = isinstance(fingerprint, str) and isinstance(examples, int)
-        return client, (fingerprint, examples) if is_own else None
+        if isinstance(fingerprint, str) and isinstance(examples, int):
+            return client, (fingerprint, examples)
+        return client, None
 
 
 QUERY = NodeQuery()

@@ -155,7 +155,7 @@ def test_what_was_sent_for_one_reply_does_not_count_for_another(device):
     device.push(chunk, first[chunk], session)
     second = Device(device.replies, number=2)
     _, session = second.announce(content)
-    assert chunk in second.replies._receiving[session].upload.missing()
+    assert chunk in second.replies._receiving[NODE, session].upload.missing()
     with pytest.raises(RefusedError, match=TOO_LARGE):
         Device(device.replies, number=3).reply(content)
 
@@ -210,6 +210,17 @@ def test_object_for_another_devices_reply_is_refused(device):
     for node_id, name in ((OTHER, session), (NODE, "t")):
         with pytest.raises(RefusedError, match="belongs to no reply"):
             device.push(object_id, content, name, node_id=node_id)
+
+
+def test_reply_with_the_id_of_another_devices_reply_disturbs_none(device):
+    contents, session = device.announce(record(MODEL))
+    thief = Device(device.replies, OTHER)
+    request, _ = thief.announcement(record(MODEL), message_id=session)
+    request.message_object_trees[0].object_id = session
+    thief.replies.announce(request, {})
+    for object_id, content in contents.items():
+        given = device.push(object_id, content, session)
+    assert given.upload.is_complete
 
 
 def test_reply_that_is_over_accepts_no_more_objects(device):

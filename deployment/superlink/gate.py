@@ -90,7 +90,7 @@ class Gate:
         if length > (most := self._most_bytes(name, node_id)):
             async with slots:
                 reason = f"{name} of {length} bytes, at most {most} are read"
-                refusal = await self._refuse(413, reason, name, None, scope, node_id)
+                refusal = await self._refuse(413, reason, name, scope, node_id)
             await refusal(scope, receive, send)
             return
         # A device that is slow holds its own slots; strangers share theirs, so these are held
@@ -143,7 +143,7 @@ class Gate:
             answer = await answer_of(self._app, scope, body)
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
-            return await self._refuse(403, reason, name, request, scope, node_id), 0
+            return await self._refuse(403, reason, name, scope, node_id), 0
         except Exception:  # a full disk, or what Flower does not answer, such as a locked database
             self._monitor.failed_to_answer()
             raise
@@ -179,19 +179,20 @@ class Gate:
             opened = self._replies.announce(request, scope)
             self._monitor.replied(node_id)
             return protobuf(opened.SerializeToString())
+        stored = protobuf(PushObjectResponse(stored=True).SerializeToString())
         given = self._replies.receiving(request)
-        upload, given.scope = given.upload, scope
-        assert upload is not None
+        if (upload := given.upload) is None:  # it has arrived: an answer was lost
+            return stored
+        given.scope = scope
         async with upload.lock:
-            self._replies.receiving(request)  # it may be over meanwhile
             was_complete = upload.is_complete
-            content = request.object_content
-            await asyncio.to_thread(upload.take, request.object_id, content)
+            if self._replies.receiving(request).upload is not None:  # it may be over meanwhile
+                await asyncio.to_thread(upload.take, request.object_id, request.object_content)
         if upload.is_complete and not was_complete:
             task = asyncio.create_task(self._hand_over(given))
             self.handing_over.add(task)
             task.add_done_callback(self.handing_over.discard)
-        return protobuf(PushObjectResponse(stored=True).SerializeToString())
+        return stored
 
     async def _hand_over(self, given: Given) -> None:
         """Hand over a reply that has come; where that fails, the run gets an error instead."""
@@ -205,7 +206,7 @@ class Gate:
                 await self._report(given, f"it could not be stored: {error}", given.scope)
 
     async def _refuse(
-        self, status: int, reason: str, name: str, request: Any, scope: Scope, node_id: int
+        self, status: int, reason: str, name: str, scope: Scope, node_id: int
     ) -> Response:
         """Return the answer to a request that is not served; let the run know if it was a reply's.
 
@@ -213,13 +214,12 @@ class Gate:
             status: The answer's.
             reason: Why it is not served.
             name: The request's.
-            request: The request; None where it could not be read.
             scope: The connection.
             node_id: The node whose key signed it; 0 for a stranger.
         """
         self._monitor.refused(node_id, name, reason)
         if node_id and name in (ANNOUNCE, OBJECT):
-            given = self._replies.ended_by(node_id, request, is_object=name == OBJECT)
+            given = self._replies.ended_by(node_id, is_object=name == OBJECT)
             if given is not None:
                 await self._report(given, reason, scope)
         return JSONResponse({"detail": f"refused: {reason}"}, status)

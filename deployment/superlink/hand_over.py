@@ -39,7 +39,7 @@ async def hand_over(app: ASGIApp, given: Given) -> None:
     upload = given.upload
     assert upload is not None
     await _send(app, given.scope, upload.announcement, upload.content)
-    given.end()
+    given.end(has_arrived=True)
 
 
 async def report_error(app: ASGIApp, given: Given, reason: str, scope: Scope) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
-from typing import Any
 
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
@@ -140,6 +139,7 @@ class Given:
         upload: The reply, while it is received.
         scope: The last request for the reply, whose signature is the device's.
         is_over: Whether the run has the reply, or an error in its place.
+        has_arrived: Whether it has the reply.
     """
 
     node_id: int
@@ -148,14 +148,16 @@ class Given:
     upload: Upload | None = None
     scope: Scope = field(default_factory=dict)
     is_over: bool = False
+    has_arrived: bool = False
 
     @property
     def run_id(self) -> int:
         """The run that sent it."""
         return int(self.message.metadata.run_id)
 
-    def end(self) -> None:
+    def end(self, *, has_arrived: bool = False) -> None:
         """Note that the run has the reply, or an error in its place."""
+        self.has_arrived = has_arrived
         if self.upload is not None:
             self.upload.close()
         self.is_over, self.upload, self.scope = True, None, {}
@@ -238,29 +240,24 @@ class Replies:
         """Return the message to whose reply an object belongs.
 
         Raises:
-            RefusedError: It belongs to none that is received.
+            RefusedError: It belongs to none that is received, or has arrived.
         """
         given = self._receiving.get((request.node.node_id, request.session_id))
-        if given is None or given.is_over:
+        if given is None or (given.is_over and not given.has_arrived):
             raise RefusedError("the object belongs to no reply that this device has announced")
         return given
 
-    def ended_by(self, node_id: int, request: Any, *, is_object: bool) -> Given | None:
-        """Return the message whose reply ends with a request that was refused.
+    def ended_by(self, node_id: int, *, is_object: bool) -> Given | None:
+        """Return the message whose reply ends since a request of a device is refused: its last.
 
-        An announcement that is refused ends none that was announced before.
+        An announcement that is refused ends no reply that was announced before.
 
         Args:
             node_id: The device's.
-            request: An announcement or an object; None where it could not be read.
-            is_object: Whether it is an object.
+            is_object: Whether the request is an object, not an announcement.
         """
         given = self._last.get(node_id)
-        if isinstance(request, PushObjectRequest):
-            given = self._receiving.get((node_id, request.session_id))
-        elif isinstance(request, PushMessagesRequest) and request.messages_list:
-            given = self._given.get(request.messages_list[0].metadata.reply_to_message_id)
-        if given is None or given.node_id != node_id or given.is_over:
+        if given is None or given.is_over:
             return None
         ends = given.upload is None or (is_object and not given.upload.is_complete)
         return given if ends else None
@@ -272,7 +269,11 @@ class Replies:
 
     def stalled(self) -> list[Given]:
         """Return the messages to which the replies have ceased to come."""
-        self._receiving = {key: one for key, one in self._receiving.items() if not one.is_over}
+        self._receiving = {
+            key: one
+            for key, one in self._receiving.items()
+            if not one.is_over or one is self._last[one.node_id]
+        }
         return [one for one in self._receiving.values() if one.upload and one.upload.has_stalled()]
 
     def check_confirmed(self, request: ConfirmMessageReceivedRequest) -> None:

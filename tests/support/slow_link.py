@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback device that counts, and whose link to its clients can be slow."""
+"""A TCP proxy on the loopback device that counts, and whose link can be slow, or cut."""
 
 import asyncio
 import threading
@@ -12,6 +12,7 @@ class SlowLink:
 
     def __init__(self, port, target):
         self.rate = None  # bytes a second to each client
+        self.is_cut = False  # connections are closed, new ones after their first bytes
         self.passed = Counter()  # bytes "up" (from clients) and "down", and "connections"
         self._port, self._target = port, target
         self._loop = asyncio.new_event_loop()
@@ -29,6 +30,10 @@ class SlowLink:
 
     async def _serve(self, client, to_client):
         self.passed["connections"] += 1
+        if self.is_cut:
+            await client.read(CHUNK)
+            to_client.close()
+            return
         try:
             server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:  # nothing listens
@@ -39,7 +44,7 @@ class SlowLink:
 
     async def _copy(self, source, sink, way):
         try:
-            while data := await source.read(CHUNK):
+            while not self.is_cut and (data := await source.read(CHUNK)):
                 self.passed[way] += len(data)
                 sink.write(data)
                 await sink.drain()

@@ -217,6 +217,8 @@ def test_reply_is_handed_over_once_all_of_it_has_come(device):
     assert {one.session_id for one in sent} == {"s"}
     assert device.replies.over(device.message.metadata.message_id)
     assert monitor.replies == {NODE: 2}
+    assert ask(gate, "push-object", push_of(announcement, *first)) == STORED  # an answer was lost
+    assert not monitor.refusals
 
 
 @pytest.mark.parametrize("failure", [(500, b""), (200, PushObjectResponse().SerializeToString())])

@@ -1,0 +1,28 @@
+"""A link that closes connections within their TLS handshake: the SuperNode ends, and says so."""
+
+import os
+
+import pytest
+
+from tests.support.deployment import Deployment
+from tests.support.processes import free_port
+from tests.support.slow_link import SlowLink
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("options", [(), ("--isolation", "subprocess")], ids=["warm", "Flower's"])
+def test_supernode_whose_handshake_fails_ends_so_that_its_service_starts_it_again(
+    tmp_path, options
+):
+    port = free_port()
+    deployment = Deployment(tmp_path / "deployment", 1, fleet_port=port)
+    deployment.node_options += options
+    with SlowLink(port, deployment.port) as link, deployment:
+        link.is_cut = True
+        process = deployment.processes["device-0"]
+        assert process.wait(200) == 1
+        with pytest.raises(ProcessLookupError):  # none of its group is left
+            os.killpg(process.pid, 0)
+    assert "the SuperNode has ended, and exits with status 1: " in deployment.log("device-0")

@@ -5,7 +5,7 @@ clients are started need as well, flower-supernode itself is run. So it is where
 Flower does not fit, and a line then says so.
 
 A SuperNode that cannot go on ends its process, for whoever starts it again. Flower's ends its loop
-only: after a failed TLS handshake, for example, its HTTP server would keep the process for ever.
+only: after a failed TLS handshake, for example, its HTTP server would keep the process forever.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--isolation")
     parser.add_argument("--port")
     own, options = parser.parse_known_args()
-    with process_ended_by_errors():
+    with process_ended_at_last():
         if own.isolation is None:
             why = why_unfit(SUPERNODE)
             if why is None:
@@ -46,16 +46,17 @@ def main() -> None:
 
 
 @contextmanager
-def process_ended_by_errors() -> Iterator[None]:
-    """End this process with a line and status 1 where what runs inside raises."""
+def process_ended_at_last() -> Iterator[None]:
+    """End this process with a line and status 1 where what runs inside ends without an exit."""
+    reason = "its loop is over"
     try:
         yield
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        report(f"the SuperNode has ended, and exits with status 1: {reason}")
-        os._exit(1)
+    report(f"the SuperNode cannot go on ({reason}), and exits with status 1")
+    os._exit(1)
 
 
 def run_flowers(words: list[str]) -> None:

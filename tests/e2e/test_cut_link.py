@@ -25,4 +25,7 @@ def test_supernode_whose_handshake_fails_ends_so_that_its_service_starts_it_agai
         assert process.wait(200) == 1
         with pytest.raises(ProcessLookupError):  # none of its group is left
             os.killpg(process.pid, 0)
-    assert "the SuperNode has ended, and exits with status 1: " in deployment.log("device-0")
+    assert (
+        "the SuperNode cannot go on (its loop is over), and exits with status 1"
+        in deployment.log("device-0")
+    )

@@ -52,29 +52,33 @@ def test_chosen_isolation_runs_flowers_supernode_and_says_nothing(start, options
     assert "deployment.supernode" not in done.stderr
 
 
-# A SuperNode whose loop raises, beside its HTTP server, which goes on.
+# A SuperNode whose loop raises, or returns, beside its HTTP server, which goes on.
 FAILING = """
-import threading, time
+import sys, threading, time
 from importlib import import_module
 
 def flower_supernode():
     threading.Thread(target=time.sleep, args=(3600,)).start()
-    raise ConnectionError("[SSL: UNEXPECTED_EOF_WHILE_READING]\\nEOF occurred")
+    if "--raises" in sys.argv:
+        raise ConnectionError("no\\nroute")
 
 import_module("flwr.supernode.cli.flower_supernode").flower_supernode = flower_supernode
 """
 
 
 @pytest.mark.parametrize("options", [[], ["--isolation", "subprocess"]], ids=["warm", "Flower's"])
-def test_supernode_that_cannot_go_on_ends_with_a_line_and_a_status(start, tmp_path, options):
+@pytest.mark.parametrize(
+    ("option", "why"), [("--raises", "ConnectionError: no route"), ("-x", "its loop is over")]
+)
+def test_supernode_that_cannot_go_on_ends_with_a_line_and_a_status(
+    start, tmp_path, options, option, why
+):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(FAILING)
-    done = start(*OPTIONS, *options, path=[tmp_path / "site"])
+    done = start(*OPTIONS, *options, option, path=[tmp_path / "site"])
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "deployment.supernode: the SuperNode has ended, and exits with status 1: "
-        "ConnectionError: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred"
-    )
+    line = f"deployment.supernode: the SuperNode cannot go on ({why}), and exits with status 1"
+    assert done.stderr.splitlines()[-1] == line
 
 
 def test_secret_can_be_read_once_and_lies_in_no_file():

@@ -1,12 +1,14 @@
 """A SuperLink that serves only the fleet API to other machines, and judges what devices send.
 
-    python -m deployment.superlink [--max-reply-bytes BYTES] [OPTION OF flower-superlink]...
+    python -m deployment.superlink [--max-reply-bytes BYTES] [--allow-origin ORIGIN]
+        [OPTION OF flower-superlink]...
 
 Devices reach it from anywhere with a registered key. `flwr`, which starts runs and registers keys,
 works on this machine only.
 """
 
 import argparse
+import re
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +20,7 @@ from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
 from deployment.superlink.monitor import Monitor
+from deployment.superlink.one_origin import OneOrigin
 from deployment.superlink.replies import Replies
 
 
@@ -25,15 +28,20 @@ def main() -> None:
     """Run the SuperLink until it is ended; exit with one line if that cannot be done safely."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-reply-bytes", type=int, default=0)
+    parser.add_argument("--allow-origin", default="")
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
     # Replies on their way are where the SuperLink puts them afterwards.
     folder = Path(_option("--database", "superlink.db")).resolve().parent
     replies, deliveries = Replies(own.max_reply_bytes, str(folder)), Deliveries()
     gate = Middleware(Gate, replies=replies, monitor=Monitor(), deliveries=deliveries)
     requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
+    page = [Middleware(OneOrigin, origin=own.allow_origin)] if own.allow_origin else []
     try:
         _check_host(_option("--host", "127.0.0.1"))
-        run_superlink([Middleware(FleetApiOnly), gate, requests])
+        if not re.fullmatch(r"(https?://[^/*\s]+)?", own.allow_origin):
+            fix = "give what browsers send, such as https://example.org"
+            raise ValueError(f"--allow-origin {own.allow_origin}: {fix}")
+        run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")
 

@@ -114,9 +114,8 @@ def test_client_follows_a_run_of_stc(scope):
             replies.append(reply)
             restarted = False
         network.aggregate(replies[: rng.integers(3)])  # the others are lost
-    forms = {"up": {"sizes": SIZES[scope], "p": UP}, "down": {"sizes": SIZES[scope], "p": DOWN}}
     codec = str(network.strategy.codec)
-    (answer,) = node(("clients", {"codec": codec, "messages": messages, **forms}))
+    (answer,) = node(("clients", {"codec": codec, "sizes": BLOCKS, "messages": messages}))
     for found, model, data in zip(value(answer), models, payloads, strict=True):
         assert base64.b64decode(found["payload"]) == data
         assert (found["model"] is None) == (model is None)

@@ -1,31 +1,31 @@
-// What this project's app asks of a device: its number, training and a test, by FedAvg or STC.
+// What this project's app asks of a device: its number, and training by FedAvg or STC.
 
 import { Network, readNpy, shuffled, train, writeNpy } from "./mnist.mjs";
-import { StcClient, bytesOf, concat, floatsOf } from "./stc.mjs";
+import { bytesOf, concat, floatsOf } from "./bytes.mjs";
+import { StcClient } from "./stc.mjs";
 
-// Settings that this client does not follow; they must have these values or be absent.
-const FIXED = {
-  momentum: 0, "weight-decay": 0, "proximal-mu": 0, "gradient-clip": 0, optimizer: "sgd",
-  "rate-schedule": "constant", precision: "float32", "fixed-arrays": "",
-};
+// The settings that this client follows or has no use for; others must be absent, 0 or as here.
+const KNOWN = ["server-round", "learning-rate", "local-epochs", "local-steps", "batch-size", "seed",
+  "data-source", "data-dir", "num-clients"];
+const FIXED = { optimizer: "sgd", "rate-schedule": "constant", precision: "float32" };
 const OWN = "fedavg-strategies";
 const sizeOf = (shape) => shape.reduce((a, b) => a * b, 1);
 
 export class Client {
-  // The device's number, from 0, and its examples for training and, if it has any, for testing.
-  constructor(number, examples, tests) {
-    Object.assign(this, { number, examples, tests, runs: new Map() });
+  // The device's number, from 0, and its examples.
+  constructor(number, examples) {
+    Object.assign(this, { number, examples, runs: new Map() });
   }
 
   // Return the reply's records to a message of a run, {id, config()}.
   async handle(type, content, run) {
     if (type === "query") return { node: this.description() };
-    const trains = type === "train", examples = trains ? this.examples : this.tests;
-    if (!trains && type !== "evaluate") throw new Error(`this client does not answer ${type}`);
-    if (!examples) throw new Error("this device has no examples for testing");
-    for (const [name, value] of Object.entries(FIXED)) {
-      const asked = content.config[name];
-      if (asked && asked !== value) throw new Error(`this client does not know ${name} = ${asked}`);
+    if (type !== "train") throw new Error(`this client does not answer ${type}`);
+    const record = Object.keys(content).find((name) => !["config", "arrays", OWN].includes(name));
+    if (record) throw new Error(`this client does not know the record ${record}`);
+    for (const [name, value] of Object.entries(content.config)) {
+      if (KNOWN.includes(name) || !value || value === FIXED[name]) continue;
+      throw new Error(`this client does not know ${name} = ${value}`);
     }
     if (!this.runs.has(run.id)) this.runs.set(run.id, {});
     const state = this.runs.get(run.id), own = content[OWN];
@@ -36,20 +36,16 @@ export class Client {
       if (own.buffers) throw new Error("this client trains models without buffers");
       state.stc ??= new StcClient(own.codec ?? codecOf(await run.config()));
       vector = state.stc.receive({
-        round: content.config["server-round"], trains, head: own.head, updates: own.updates,
+        round: content.config["server-round"], head: own.head, updates: own.updates,
         model: vector, sizes: state.shapes?.map(([, shape]) => sizeOf(shape)),
       });
       if (!vector) return payload(state.stc.reply());
     }
     vector = vector.slice();
     const network = new Network(state.shapes.map(([, shape]) => shape), vector);
-    const metrics = { "num-examples": BigInt(examples.labels.length) };
-    if (!trains) {
-      Object.assign(metrics, network.test(examples));
-      return { metrics, ...(own && payload(state.stc.evaluated())) };
-    }
-    const order = shuffled(examples.labels.length);
-    metrics["train-loss"] = train(network, examples, content.config, order);
+    const count = this.examples.labels.length;
+    const loss = train(network, this.examples, content.config, shuffled(count));
+    const metrics = { "num-examples": BigInt(count), "train-loss": loss };
     if (!own) return { arrays: arraysOf(vector, state.shapes), metrics };
     const data = state.stc.reply(vector), diverged = data[1] !== 0;
     return diverged ? payload(data) : { ...payload(data), metrics };

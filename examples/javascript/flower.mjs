@@ -2,7 +2,7 @@
 // Integers of 64 bits are BigInts. A content is an object of records by name; a record is an
 // object of entries by name: numbers, BigInts, texts, bytes, or arrays {dtype, shape, stype, data}.
 
-import { concat } from "./stc.mjs";
+import { Reader, concat, sha256 } from "./bytes.mjs";
 
 const encoder = new TextEncoder(), decoder = new TextDecoder(), NOTHING = new Uint8Array(0);
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
@@ -32,27 +32,15 @@ function field(number, value) {
 
 const zigzag = (value) => (value << 1n) ^ (value >> 63n);
 
-function readVarint(reader) {
-  for (let value = 0n, shift = 0n; ; shift += 7n) {
-    const byte = reader.view.getUint8(reader.at++);
-    value |= BigInt(byte & 127) << shift;
-    if (byte < 128) return value;
-  }
-}
-
 // The values of a message's fields, each a list by the field's number.
 function parse(data) {
-  const fields = {}, view = new DataView(data.buffer, data.byteOffset, data.length);
-  const reader = { view, at: 0 };
-  while (reader.at < data.length) {
-    const tag = Number(readVarint(reader)), list = (fields[tag >> 3] ??= []);
-    if ((tag & 7) === 0) list.push(readVarint(reader));
-    else if ((tag & 7) === 1) list.push(view.getFloat64((reader.at += 8) - 8, true));
-    else if ((tag & 7) === 2) {
-      const length = Number(readVarint(reader));
-      list.push(data.subarray(reader.at, (reader.at += length)));
-    } else throw new Error(`an unknown wire type ${tag & 7}`);
-    if (reader.at > data.length) throw new Error("a field ends early");
+  const fields = {}, reader = new Reader(data);
+  while (!reader.ended) {
+    const tag = Number(reader.varint()), list = (fields[tag >> 3] ??= []);
+    if ((tag & 7) === 0) list.push(reader.varint());
+    else if ((tag & 7) === 1) list.push(reader.double());
+    else if ((tag & 7) === 2) list.push(reader.take(Number(reader.varint())));
+    else throw new Error(`an unknown wire type ${tag & 7}`);
   }
   return fields;
 }
@@ -85,9 +73,8 @@ function writeValue(value) {
 }
 
 function readArray(data) {
-  const fields = parse(data), packed = bytesIn(fields, 2), shape = [];
-  const reader = { view: new DataView(packed.buffer, packed.byteOffset, packed.length), at: 0 };
-  while (reader.at < packed.length) shape.push(Number(readVarint(reader)));
+  const fields = parse(data), sizes = new Reader(bytesIn(fields, 2)), shape = [];
+  while (!sizes.ended) shape.push(Number(sizes.varint()));
   return { dtype: textIn(fields, 1), shape, stype: textIn(fields, 3), data: bytesIn(fields, 4) };
 }
 
@@ -115,9 +102,7 @@ export const writeContent = (content) =>
 async function makeObject(type, body, children = []) {
   const head = `${type} ${children.map(({ id }) => id).join(",")} ${body.length}\0`;
   const data = concat(encoder.encode(head), body);
-  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
-  const id = Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return { id, data, children };
+  return { id: await sha256(data), data, children };
 }
 
 const idsIn = (tree) => [...(tree[2] ?? []).flatMap((child) => idsIn(parse(child))), textIn(tree, 1)];
@@ -148,14 +133,14 @@ export async function publicLine({ publicKey }) {
   return `${type} ${base64(concat(...parts.flatMap((part) => [[0, 0, 0, part.length], part])))}`;
 }
 
-async function publicPem({ publicKey }) {
+export async function publicPem({ publicKey }) {
   const data = base64(new Uint8Array(await crypto.subtle.exportKey("spki", publicKey)));
   const lines = data.match(/.{1,64}/g).join("\n");
   return `-----BEGIN PUBLIC KEY-----\n${lines}\n-----END PUBLIC KEY-----\n`;
 }
 
 // A signature of a text as DER; WebCrypto returns its two numbers.
-async function sign({ privateKey }, text) {
+export async function sign({ privateKey }, text) {
   const how = { name: "ECDSA", hash: "SHA-256" };
   const both = new Uint8Array(await crypto.subtle.sign(how, privateKey, encoder.encode(text)));
   const numbers = [both.subarray(0, 48), both.subarray(48)].map((number) => {

@@ -1,6 +1,6 @@
 // MNIST's images, and dense networks on them: "mnist-logistic" and "mnist-2nn" of this project.
 
-import { bytesOf, concat, floatsOf } from "./stc.mjs";
+import { bytesOf, concat, floatsOf, sha256 } from "./bytes.mjs";
 
 const MEAN = 0.1307, DEVIATION = 0.3081;
 
@@ -23,9 +23,7 @@ export async function readExamples(images, labels) {
   for (const factor of [(x) => x - Math.fround(MEAN), (x) => x / Math.fround(DEVIATION)]) {
     pixels.forEach((value, i) => { pixels[i] = factor(value); });
   }
-  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", concat(stored, classes)));
-  const digest = Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return { pixels, labels: classes, digest };
+  return { pixels, labels: classes, digest: await sha256(concat(stored, classes)) };
 }
 
 // The values of an array in a message, which is a .npy file.
@@ -99,17 +97,6 @@ export class Network {
       }
     });
     return loss;
-  }
-
-  // Return the mean loss and the accuracy on the examples.
-  test({ pixels, labels }) {
-    let loss = 0, right = 0;
-    labels.forEach((label, row) => {
-      const outputs = this.forward(pixels.subarray(784 * row, 784 * row + 784)).at(-1);
-      loss += crossEntropy(outputs, label).loss / labels.length;
-      right += outputs.indexOf(Math.max(...outputs)) === label;
-    });
-    return { loss, accuracy: right / labels.length };
   }
 }
 

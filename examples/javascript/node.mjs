@@ -1,4 +1,4 @@
-// node examples/javascript/node.mjs ADDRESS KEY NUMBER IMAGES LABELS [TEST_IMAGES TEST_LABELS]
+// node examples/javascript/node.mjs ADDRESS KEY NUMBER IMAGES LABELS
 //
 // Take part in the runs of a SuperLink, such as https://localhost:8000, as the device NUMBER, from
 // 0, with the examples of MNIST's files. KEY is a private key: ssh-keygen -t ecdsa -b 384 -m PKCS8.
@@ -9,14 +9,13 @@ import { Client } from "./client.mjs";
 import { Device, keysOf } from "./flower.mjs";
 import { readExamples } from "./mnist.mjs";
 
-const [address, key, number, ...files] = process.argv.slice(2);
-if (![2, 4].includes(files.length) || !/^\d+$/.test(number)) {
-  console.error("usage: node.mjs ADDRESS KEY NUMBER IMAGES LABELS [TEST_IMAGES TEST_LABELS]");
+const [address, key, number, images, labels] = process.argv.slice(2);
+if (!labels || !/^\d+$/.test(number)) {
+  console.error("usage: node.mjs ADDRESS KEY NUMBER IMAGES LABELS");
   process.exit(2);
 }
-const [images, labels, ...tests] = await Promise.all(files.map((file) => readFile(file)));
-const examples = await readExamples(images, labels);
-const client = new Client(Number(number), examples, tests.length && await readExamples(...tests));
+const examples = await readExamples(await readFile(images), await readFile(labels));
+const client = new Client(Number(number), examples);
 const device = new Device(address, await keysOf(await readFile(key, "utf8")), console.log);
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => { device.stopped = true; });
 await device.run((...message) => client.handle(...message));

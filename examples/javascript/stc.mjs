@@ -2,26 +2,11 @@
 // Vectors are Float32Arrays. Assigning to one rounds, and the sum, product or quotient of two
 // float32, computed in double precision and rounded once, is the float32 result.
 
+import { Reader, bytesOf, concat } from "./bytes.mjs";
+
 const PROTOCOL = 7;
 const WITH_UPDATE = 0, NEEDS_MODEL = 1, DIVERGED = 2;
 const NOTHING = new Uint8Array(0);
-
-export function concat(...parts) {
-  const all = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
-  let at = 0;
-  for (const part of parts) { all.set(part, at); at += part.length; }
-  return all;
-}
-
-// The bytes of an array of numbers, and the float32 of bytes; every processor that runs
-// JavaScript today is little endian, as the protocol is.
-export const bytesOf = ({ buffer, byteOffset, byteLength }) =>
-  new Uint8Array(buffer, byteOffset, byteLength);
-
-export function floatsOf(bytes) {
-  if (bytes.length % 4) throw new Error(`${bytes.length} bytes are no whole number of float32`);
-  return new Float32Array(bytes.slice().buffer);
-}
 
 const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   for (let i = 0; i < 8; i++) byte = (byte >>> 1) ^ (byte & 1 ? 0xedb88320 : 0);
@@ -35,23 +20,6 @@ export function crc32(bytes) {
 }
 
 const digest = (codec) => crc32(new TextEncoder().encode(codec));
-
-export class Reader {
-  constructor(bytes) {
-    Object.assign(this, { bytes, at: 0 });
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-  }
-  take(length) {
-    if (this.at + length > this.bytes.length) throw new Error("the bytes end early");
-    this.at += length;
-    return this.bytes.subarray(this.at - length, this.at);
-  }
-  byte() { return this.take(1)[0]; }
-  uint32() { this.take(4); return this.view.getUint32(this.at - 4, true); }
-  float() { this.take(4); return this.view.getFloat32(this.at - 4, true); }
-  rest() { return this.take(this.bytes.length - this.at); }
-  end() { if (this.at < this.bytes.length) throw new Error("bytes after the last one needed"); }
-}
 
 export class BitReader {
   constructor(bytes) { Object.assign(this, { bytes, at: 0 }); }
@@ -181,13 +149,13 @@ export class StcClient {
 
   // Return the model of a message, which has its vector and the sizes of its arrays, or the updates
   // that this client missed; undefined if it needs the vector.
-  receive({ round, head, model, sizes, updates = NOTHING, trains = true }) {
-    if (trains && round <= this.pending) throw new Error(`round ${round} comes after ${this.pending}`);
+  receive({ round, head, model, sizes, updates = NOTHING }) {
+    if (round <= this.pending) throw new Error(`round ${round} comes after ${this.pending}`);
     const to = this.read(head), reader = new Reader(updates);
     if (model) this.sizes = sizes;
     let values = model ?? this.model?.slice(), last = model ? to.version : this.version;
     let before = -1;
-    while (reader.at < updates.length) {
+    while (!reader.ended) {
       const number = reader.uint32(), update = reader.take(reader.uint32());
       if (number <= before) throw new Error("the updates do not rise");
       before = number;
@@ -212,12 +180,6 @@ export class StcClient {
     if (!inRange(update)) return this.payload(round, DIVERGED);
     Object.assign(this, { model: values, version, unsent: sent, update, pending: round });
     return this.payload(round, WITH_UPDATE, encoded);
-  }
-
-  // Return the payload of the reply to an evaluation.
-  evaluated() {
-    const { round, values } = this.received;
-    return this.payload(round, values ? WITH_UPDATE : NEEDS_MODEL);
   }
 
   payload(round, status, update = NOTHING) {

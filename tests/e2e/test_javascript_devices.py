@@ -27,12 +27,13 @@ from tests.support import idx_files
 from tests.support.chromium import PROGRAM, Page, needs_chromium
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
+from tests.support.javascript import needs_node
 from tests.support.replies import cohort
 from tests.support.rounding import assert_same_change
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed"),
+    needs_node,
     pytest.mark.usefixtures("server_identity"),
 ]
 

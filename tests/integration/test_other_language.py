@@ -1,9 +1,6 @@
 """A client in JavaScript, written from docs/protocol.md alone, agrees with ours to the last bit."""
 
 import base64
-import json
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -22,42 +19,16 @@ from tests.support.compressed_network import (
     payload,
     payload_record,
 )
-from tests.support.documents import ROOT
+from tests.support.javascript import as_text, as_vector, needs_node, node, value, vector_text
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed"),
+    needs_node,
     pytest.mark.usefixtures("server_identity"),
 ]
 
-SCRIPT = ROOT / "tests" / "other_language" / "decode.mjs"
 SIZES = {"tensor": BLOCKS, "model": (SIZE,)}
 UP, DOWN = 0.1, 0.05
-
-
-def node(*calls):
-    """Return what the script answers to each call, which is a name and an argument."""
-    done = subprocess.run(
-        ["node", str(SCRIPT)], input=json.dumps(calls), capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
-
-
-def value(answer):
-    assert "value" in answer, answer
-    return answer["value"]
-
-
-def as_text(data):
-    return base64.b64encode(data).decode()
-
-
-def vector_text(vector):
-    return as_text(np.asarray(vector, "<f4").tobytes())
-
-
-def as_vector(text):
-    return np.frombuffer(base64.b64decode(text), "<f4")
 
 
 def told(message):

@@ -1,10 +1,14 @@
-// What the tests ask of examples/javascript/stc.mjs, and quantized updates, from docs/protocol.md.
+// What the tests ask of examples/javascript, and quantized updates, from docs/protocol.md.
 // Reads [[name, argument], ...] on stdin, writes a list of {"value"} or {"error"}.
 // Bytes are base64; vectors are bytes of float32.
 
+import { Reader, bytesOf, concat, floatsOf } from "../../examples/javascript/bytes.mjs";
+import { codecOf } from "../../examples/javascript/client.mjs";
+import * as flower from "../../examples/javascript/flower.mjs";
+import { Network, readExamples, readNpy, train, writeNpy } from "../../examples/javascript/mnist.mjs";
 import * as stc from "../../examples/javascript/stc.mjs";
 
-const { Reader, BitReader, BitWriter, bytesOf, concat, crc32, floatsOf } = stc;
+const { BitReader, BitWriter, crc32 } = stc;
 const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));
 const text = (array) => Buffer.from(array).toString("base64");
 const vector = (data) => data && floatsOf(bytes(data));
@@ -73,19 +77,46 @@ const calls = {
     return { status, update: text(bytesOf(update)) };
   },
 
+  codecOf,
+
+  // The vector that training in this order of the examples leads to, and its loss.
+  async train({ shapes, model, images, labels, settings, order }) {
+    const examples = await readExamples(bytes(images), bytes(labels)), trained = vector(model);
+    const loss = train(new Network(shapes, trained), examples, settings, order);
+    return { vector: text(bytesOf(trained)), loss };
+  },
+
+  content({ read, npy, write }) {
+    const found = flower.readContent(bytes(read));
+    const array = writeNpy(npy.shape, readNpy({ dtype: "float32", data: bytes(npy.data) }));
+    const records = { settings: { count: BigInt(write.count), name: write.name, data: bytes(write.data) },
+      metrics: { count: -BigInt(write.count), loss: write.loss }, arrays: { w: array } };
+    return { found, written: text(flower.writeContent(records)) };
+  },
+
+  async keys({ pem, times }) {
+    const keys = await flower.keysOf(pem);
+    const signatures = await Promise.all(times.map((time) => flower.sign(keys, time)));
+    const found = { line: await flower.publicLine(keys), pem: await flower.publicPem(keys) };
+    return { ...found, signatures: signatures.map(text) };
+  },
+
   quantizedReply({ codec, round, levels, norms, form }) {
     const head = concat([7, 0], bytesOf(Uint32Array.of(digest(codec), round)));
     return text(concat(head, encodeQuantized(levels, vector(norms), form)));
   },
 };
 
+const shown = (key, value) =>
+  (typeof value === "bigint" ? Number(value) : value instanceof Uint8Array ? text(value) : value);
 let input = "";
 for await (const chunk of process.stdin) input += chunk;
-const answers = JSON.parse(input).map(([name, argument]) => {
+const answers = [];
+for (const [name, argument] of JSON.parse(input)) {
   try {
-    return { value: calls[name](argument) };
+    answers.push({ value: await calls[name](argument) });
   } catch (error) {
-    return { error: error.message };
+    answers.push({ error: error.message });
   }
-});
-process.stdout.write(JSON.stringify(answers));
+}
+process.stdout.write(JSON.stringify(answers, shown));

@@ -1,0 +1,115 @@
+"""The example in JavaScript trains, signs and writes records as the rest of the project does."""
+
+import base64
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+import strategies
+import tasks
+from fedavg_app.flower_internals import content_from_bytes, content_to_bytes
+from tasks.data.dataset import DataOptions
+from tasks.data.mnist import MNIST
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
+from tasks.training.random_streams import torch_generator
+from tests.support.idx_files import encode
+from tests.support.javascript import as_text, as_vector, needs_node, node, value, vector_text
+from tests.support.rounding import assert_same_change
+
+pytestmark = needs_node
+
+
+@pytest.mark.parametrize(
+    ("task", "work"),
+    [
+        ("mnist-logistic", {"local-epochs": 3, "batch-size": 8}),
+        ("mnist-logistic", {"local-epochs": 2, "batch-size": 0}),
+        ("mnist-2nn", {"local-steps": 7, "batch-size": 10}),
+    ],
+)
+def test_training_is_that_of_torch(task, work):
+    task, cpu = tasks.load(task), torch.device("cpu")
+    split = MNIST.load(DataOptions("embedded")).train.part(slice(0, None, 109))
+    network = task.networks(3, cpu)
+    client = TaskClient(task, network, Examples.stored(task, split, cpu), partition=2)
+    start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
+    config = {"learning-rate": 0.05, "seed": 3, "server-round": 4, **work}
+    trained, _, metrics = client.fit(start, config)
+    order = torch.randperm(len(split), generator=torch_generator(3, "batches", 2, 4)).tolist()
+    (answer,) = node(("train", {
+        "shapes": [array.shape for array in start], "settings": config, "order": order,
+        "model": vector_text(np.concatenate([array.ravel() for array in start])),
+        "images": as_text(encode(split.inputs)), "labels": as_text(encode(split.targets)),
+    }))  # fmt: skip
+    found = np.split(as_vector(value(answer)["vector"]), np.cumsum([a.size for a in start])[:-1])
+    arrays = [part.reshape(array.shape) for part, array in zip(found, start, strict=True)]
+    assert_same_change(arrays, trained, start)
+    assert value(answer)["loss"] == pytest.approx(metrics["train-loss"], rel=1e-5)
+
+
+def test_contents_are_read_and_written_as_flower_does():
+    settings = {
+        "rate": 0.25,
+        "steps": 300,
+        "below": -7,
+        "flag": True,
+        "text": "naïve",
+        "raw": b"\0\xff",
+    }
+    array = np.arange(-6, 6, dtype=np.float32).reshape(3, 4) / 3
+    content = RecordDict({
+        "config": ConfigRecord({**settings, "raw": b"\0\xff"}),
+        "metrics": MetricRecord({"loss": 0.5, "count": 2**40}),
+        "arrays": ArrayRecord({"w": Array(array)}),
+    })  # fmt: skip
+    npy = content["arrays"]["w"].data
+    (answer,) = node(("content", {
+        "read": as_text(content_to_bytes(content)), "npy": {"shape": [3, 4], "data": as_text(npy)},
+        "write": {"count": 2**33, "name": "é", "data": as_text(b"\1\0"), "loss": 1.0},
+    }))  # fmt: skip
+    found = value(answer)["found"]
+    assert found["config"] == {**settings, "raw": as_text(b"\0\xff")}
+    assert found["metrics"] == {"loss": 0.5, "count": 2**40}
+    described = {
+        "dtype": "float32",
+        "shape": [3, 4],
+        "stype": "numpy.ndarray",
+        "data": as_text(npy),
+    }
+    assert found["arrays"] == {"w": described}
+    written = content_from_bytes(base64.b64decode(value(answer)["written"]))
+    assert written == RecordDict({
+        "settings": ConfigRecord({"count": 2**33, "name": "é", "data": b"\1\0"}),
+        "metrics": MetricRecord({"count": -(2**33), "loss": 1.0}),
+        "arrays": ArrayRecord({"w": Array(array)}),
+    })  # fmt: skip
+
+
+def test_keys_and_signatures_are_those_of_ssh_and_flower(tmp_path):
+    path = tmp_path / "key"
+    words = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-m", "PKCS8", "-C", "nobody", "-f"]
+    subprocess.run([*words, str(path), "-N", ""], check=True)
+    times = [f"2026-01-01T00:00:{second:02}.5+00:00" for second in range(60)]
+    (answer,) = node(("keys", {"pem": path.read_text(), "times": times}))
+    assert path.with_suffix(".pub").read_text() == f"{value(answer)['line']} nobody\n"
+    key = bytes_to_public_key(value(answer)["pem"].encode())
+    for time, signature in zip(times, value(answer)["signatures"], strict=True):
+        assert verify_signature(key, time.encode(), base64.b64decode(signature))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("", {}),
+        ("sparsity-up = 0.04, sparsity-down = 1", {"sparsity_up": 0.04, "sparsity_down": 1}),
+        ("scope = 'model', sparsity-up = 1e-5", {"scope": "model", "sparsity_up": 1e-5}),
+    ],
+)
+def test_codec_of_a_run_is_ours(text, arguments):
+    (answer,) = node(("codecOf", {"strategy": "stc", "strategy-args": text}))
+    assert value(answer) == str(strategies.build("stc", arguments).strategy.codec)

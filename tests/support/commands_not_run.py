@@ -58,6 +58,15 @@ NOT_RUN = {
         'sqlite3 certificates/superlink.db ".backup superlink-before.db"',
         "ssh -N -L 8000:localhost:8000 superlink.example.org",
     ],
+    "A server and devices: test_javascript_devices.py does the same.": [
+        "deployment/superlink.sh certificates --allow-origin https://page.example.org",
+        "python3 -m http.server 8080 --bind localhost --directory examples/javascript",
+        "flwr supernode register phone.pub deployment",
+        "flwr supernode register device-1.pub deployment",
+        "NODE_EXTRA_CA_CERTS=certificates/ca.crt node examples/javascript/node.mjs "
+        "https://superlink.example.org:8000 device-1 1 train-images-idx3-ubyte.gz "
+        "train-labels-idx1-ubyte.gz",
+    ],
     "It needs systemd.": ["systemctl status fedavg-superlink", "journalctl -u fedavg-superlink"],
     "It needs Docker.": [
         "docker compose -f deployment/compose.yaml cp device-0.pub superlink:/state/",

@@ -217,3 +217,12 @@ def test_page_of_another_origin_is_kept_out(started, tmp_path):
     with Page(link, tmp_path / "profile", deployment.fingerprint()) as page:
         deployment.wait_for(lambda: "Failed to fetch" in (page.text("log") or ""))
         assert "HTTP" not in page.text("log")
+
+
+@needs_chromium
+def test_keys_stay_in_the_browser(started):
+    deployment, _, page = started
+    before = page.text("key")
+    page.value("window.before = true, location.reload()")
+    deployment.wait_for(lambda: page.value("!window.before && Boolean(window.key?.textContent)"))
+    assert page.text("key") == before

@@ -12,6 +12,8 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 import strategies
 import tasks
 from fedavg_app.flower_internals import content_from_bytes, content_to_bytes
+from strategies.compression.ternary import Ternary
+from strategies.compression.vector_layout import Layout
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
 from tasks.training.examples import Examples
@@ -50,6 +52,19 @@ def test_training_is_that_of_torch(task, work):
     arrays = [part.reshape(array.shape) for part, array in zip(found, start, strict=True)]
     assert_same_change(arrays, trained, start)
     assert value(answer)["loss"] == pytest.approx(metrics["train-loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("p", [1 / 400, 0.04, 1.0])
+@pytest.mark.parametrize("scope", ["tensor", "model"])
+def test_update_of_a_network_has_the_same_bytes(p, scope):
+    shapes = {"1.weight": (200, 784), "1.bias": (200,), "3.weight": (10, 200), "3.bias": (10,)}
+    layout = Layout(tuple(shapes), tuple(shapes.values()))
+    rng = np.random.default_rng(8)
+    update = rng.normal(size=layout.size).astype(np.float32) ** 3
+    update[rng.integers(layout.size, size=9000)] = rng.choice([0, 2, -2], size=9000)
+    form = {"sizes": list(layout.blocks(scope)), "p": p}
+    (answer,) = node(("encodeTernary", {"update": vector_text(update), "form": form}))
+    assert base64.b64decode(value(answer)) == Ternary(p, scope).encode(update.copy(), layout, rng)
 
 
 def test_contents_are_read_and_written_as_flower_does():

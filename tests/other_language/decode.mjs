@@ -78,6 +78,7 @@ const calls = {
   },
 
   codecOf,
+  encodeTernary: ({ update, form }) => text(stc.encodeTernary(vector(update), form)),
 
   // The vector that training in this order of the examples leads to, and its loss.
   async train({ shapes, model, images, labels, settings, order }) {

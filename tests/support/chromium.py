@@ -59,12 +59,12 @@ class Page:
         os.close(self._to)
 
     def value(self, expression):
-        """Return the value of a JavaScript expression in the page, once a promise has it."""
+        """Return the value of an expression, or of its promise; None while the page loads."""
         found = self._call(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
         assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        return found.get("result", {}).get("value")
 
     def text(self, element):
         """Return the text of the element with that id."""
@@ -77,7 +77,7 @@ class Page:
         while True:  # past the events
             answer = json.loads(self._read())
             if answer.get("id") == number:
-                return answer["result"]
+                return answer.get("result", {})
 
     def _read(self):
         while b"\0" not in self._rest:

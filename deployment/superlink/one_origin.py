@@ -4,7 +4,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.fleet_only import FLEET_PATHS
-from deployment.superlink.signer import PUBLIC_KEY, SIGNATURE, TIMESTAMP
+from deployment.superlink.requests import PUBLIC_KEY, SIGNATURE, TIMESTAMP
 
 
 class OneOrigin:

@@ -23,10 +23,7 @@ EXAMPLES = Examples(INPUTS, torch.randint(0, 10, (40,), generator=DRAWS))
 STEPS, SIZE, RATE = 7, 10, 0.01
 CASES = {
     "adamw": ("AdamW", {"weight_decay": 0.1, "betas": [0.8, 0.99]}),
-    "adam": ("Adam", {}),
     "rmsprop": ("RMSprop", {"momentum": 0.5}),
-    "adagrad": ("Adagrad", {"lr_decay": 0.1}),
-    "nadam": ("NAdam", {}),
     "torch.optim:SGD": ("SGD", {"momentum": 0.9, "nesterov": True}),
 }
 

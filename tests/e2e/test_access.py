@@ -64,6 +64,10 @@ def node_ids(deployment):
     return [int(node["node-id"]) for node in json.loads(listed)["nodes"]]
 
 
+def online(deployment):
+    return [int(node) for node in deployment.online_nodes()]
+
+
 def heartbeat(key, node_id, seconds=0.0):
     """Return the request with which a SuperNode says that it is there."""
     body = SendNodeHeartbeatRequest(node=Node(node_id=node_id), heartbeat_interval=30)
@@ -74,7 +78,22 @@ def heartbeat(key, node_id, seconds=0.0):
     }
 
 
+@pytest.mark.parametrize("reason", ["unregistered key", "other authority"])
+def test_supernode_with_unregistered_key_or_other_authority_is_refused(deployment, reason):
+    key = reason.replace(" ", "-")
+    deployment.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key])
+    authority = None
+    if reason == "other authority":
+        deployment.run(["deployment/certificates.sh", "other", "localhost"])
+        deployment.run(["flwr", "supernode", "register", f"{key}.pub", "deployment"])
+        authority = "other/ca.crt"
+    process = deployment.start_node(9, key, authority=authority, options=["--max-retries", "1"])
+    assert process.wait(60) == 1
+    assert deployment.online() == 1
+
+
 def test_plain_and_disguised_requests_are_refused(outsider):
+    """As test_fleet_only.py has them and more, here over TLS."""
     local = {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
     upgrade = {
         "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
@@ -84,18 +103,8 @@ def test_plain_and_disguised_requests_are_refused(outsider):
         ({"path": "/v1/runtime/acquire-task"}, 403),
         ({"path": "/v1/control/stop-run"}, 403),
         ({"path": CONTROL, "headers": local}, 403),
-        ({"path": CONTROL, "headers": {"Host": "localhost"}}, 403),
-        ({"path": CONTROL, "headers": {"Host": f"localhost{FLEET}?"}}, 403),
-        ({"path": "/v1/fleet/../control/list-runs"}, 403),
-        ({"path": "/v1/fleet/%2e%2e/control/list-runs"}, 403),
         ({"path": "/v1/fleet/..%2fcontrol%2flist-runs"}, 403),
-        ({"path": "//v1/control/list-runs"}, 403),
-        ({"path": "/v1/control/list-runs/"}, 403),
-        ({"path": "/v1/%63ontrol/list-runs"}, 403),
         ({"path": f"https://localhost:8000{CONTROL}"}, 403),
-        ({"path": f"{CONTROL}?{FLEET}"}, 403),
-        ({"path": CONTROL, "method": "GET"}, 403),
-        ({"path": FLEET, "method": "GET"}, 403),
         ({"path": CONTROL, "headers": upgrade, "method": "GET"}, 403),
         # Taken for a call of the runtime API, this would need no signature.
         ({"path": FLEET, "headers": {"Host": "localhost/v1/runtime/pull-object?"}}, 401),
@@ -115,12 +124,8 @@ def test_flwr_on_another_machine_says_where_it_works(deployment, tmp_path):
         f'[superlink.deployment]\naddress = "{deployment.host}:{deployment.port}"\n'
         f'root-certificates = "{authority}"\n'
     )
-    deployment.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", "foreign"])
-    public = str(deployment.folder / "foreign.pub")
     for words in (
         deployment.command("flwr ls"),
-        ["flwr", "supernode", "register", public, "deployment"],
-        ["flwr", "supernode", "list", "deployment"],
         deployment.app_command(),
     ):
         words = [*deployment.network.inside(OUTSIDER), *words]
@@ -133,7 +138,7 @@ def test_flwr_on_another_machine_says_where_it_works(deployment, tmp_path):
 
 
 def test_clock_that_is_wrong_by_seconds_is_tolerated_and_by_more_is_refused(deployment, outsider):
-    key, (node_id,) = private_key(deployment, "device-0"), node_ids(deployment)
+    key, (node_id,) = private_key(deployment, "device-0"), online(deployment)
     for seconds, expected in ((2, 200), (10, 401), (-290, 200), (-310, 401)):
         ((status, _),) = outsider(heartbeat(key, node_id, seconds))
         assert status == expected, seconds
@@ -142,7 +147,7 @@ def test_clock_that_is_wrong_by_seconds_is_tolerated_and_by_more_is_refused(depl
 def test_signature_covers_the_time_and_the_node_of_the_key_but_not_the_request(
     deployment, outsider
 ):
-    key, (node_id,) = private_key(deployment, "device-0"), node_ids(deployment)
+    key, (node_id,) = private_key(deployment, "device-0"), online(deployment)
     recorded = heartbeat(key, node_id)
     mine, other = Node(node_id=node_id), Node(node_id=node_id + 1)
     answers = outsider(
@@ -156,10 +161,10 @@ def test_signature_covers_the_time_and_the_node_of_the_key_but_not_the_request(
 
 
 def test_unregistered_device_ends_and_its_key_cannot_return(deployment, outsider):
-    (first,) = node_ids(deployment)
+    (first,) = online(deployment)
     process = deployment.add_node(1)
     deployment.wait_for(lambda: deployment.online() == 2)
-    (node_id,) = set(node_ids(deployment)) - {first}
+    (node_id,) = {*online(deployment)} - {first}
     key = private_key(deployment, "device-1")
     assert outsider(heartbeat(key, node_id))[0][0] == 200
     words = deployment.command("flwr supernode unregister")

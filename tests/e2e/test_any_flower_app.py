@@ -4,7 +4,6 @@ Each run is a `flwr run` in processes of its own, of a copy of the app with the 
 the option -s the bytes that the runs sent are printed, as in docs/your-own-app.md.
 """
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -12,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.example_tasks import write_app
 from tests.support.flwr_run import flwr, local_superlink
 from tests.support.installed import install
 
 pytestmark = pytest.mark.slow
 
-APPS = ROOT / "tests" / "apps"
 # Starting a Ray worker takes longer than its work here.
 ONE_WORKER = "client-resources-num-cpus=1 init-args-num-cpus=1"
 IMPORT = "from flwr.serverapp.strategy import FedAvg\n"
@@ -38,6 +37,7 @@ SUBCLASSES = {
     "flowertune": ("FlowerTuneLlm", ""),
 }
 SPARSITY = {"flowertune": 0.1}
+OTHERS = ("sklearn", "advanced", "flowertune", "jax")
 
 
 def our_fedavg(name):
@@ -74,11 +74,10 @@ def runs_of(name):
 
 
 def changed(name, changes, folder):
-    """Copy an app and change lines of it."""
-    shutil.copytree(APPS / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(APPS / "shared.py", folder / f"{name}example")
+    """Write an app, with changed lines."""
+    package = write_app(name, folder)
     for file, old, new in changes:
-        path = folder / f"{name}example" / file
+        path = package / file
         text = path.read_text()
         assert text.count(old) == 1
         path.write_text(text.replace(old, new))
@@ -113,11 +112,9 @@ def environment(tmp_path_factory):
 @pytest.fixture(
     scope="module",
     params=[
+        # The others' strategies, arrays and metrics are those of integration/test_any_app.py.
         "pytorch",
-        "sklearn",
-        "advanced",
-        pytest.param("flowertune", marks=pytest.mark.long),
-        pytest.param("jax", marks=pytest.mark.long),
+        *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS),
     ],
 )
 def runs(request, environment, tmp_path_factory):

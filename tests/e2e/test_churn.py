@@ -1,13 +1,12 @@
 """A run on a deployment while a device joins, one restarts, one dies, and then the server dies."""
 
-import json
 import os
 import signal
 
 import pytest
 
 from tests.support.deployment import COMMON, Deployment
-from tests.support.run_folders import read_summary
+from tests.support.run_folders import history_of, read_summary
 
 pytestmark = pytest.mark.long
 
@@ -26,9 +25,7 @@ def test_run_survives_churn_of_devices_and_resumes_after_the_server_died(tmp_pat
     }  # fmt: skip
 
     def history():
-        files = list(runs.glob("*/history.jsonl"))
-        lines = files[0].read_text().splitlines(keepends=True) if files else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return history_of(runs)
 
     def reasons(start=0):
         return [why for record in history()[start:] for why in record["rejected"].values()]

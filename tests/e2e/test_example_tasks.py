@@ -4,12 +4,11 @@ Each task under each of four strategies.
 """
 
 import os
-from itertools import product
 
 import pytest
 
 from tests.support.deployment import Deployment
-from tests.support.example_tasks import NAMES, OWN_LOOP, STRATEGIES, keys_for, write
+from tests.support.example_tasks import TRAINED, keys_for, write
 from tests.support.run_folders import assert_model, read_history, read_summary, simulated
 
 # Further keys, so that each kind of setting is sent to devices.
@@ -28,15 +27,6 @@ COMMON = {
 }  # fmt: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-
-
-def cases():
-    """Return each task with each strategy that trains it."""
-    return [
-        case
-        for case in product(NAMES, STRATEGIES)
-        if not (case[0] in OWN_LOOP and case[1] == "scaffold")
-    ]
 
 
 def keys_of(name, strategy):
@@ -64,7 +54,7 @@ def deployment(folder, tmp_path_factory):
             yield started
 
 
-@pytest.mark.parametrize(("name", "strategy"), cases())
+@pytest.mark.parametrize(("name", "strategy"), TRAINED)
 def test_two_devices_end_in_the_model_of_the_simulation(
     name, strategy, folder, deployment, tmp_path
 ):

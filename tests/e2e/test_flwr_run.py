@@ -11,6 +11,7 @@ import pytest
 from tests.support import client_mods
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink, run_app
+from tests.support.machines import working_tree
 from tests.support.processes import succeed
 from tests.support.run_folders import only_folder, read_summary
 
@@ -33,17 +34,10 @@ def environment(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tracked():
-    return succeed(["git", "ls-files"], cwd=ROOT).stdout.split()
-
-
-@pytest.fixture(scope="module")
-def app(tracked, tmp_path_factory):
-    """A copy of the tracked files, in a folder with the app's name, as a user would publish it."""
+def app(tmp_path_factory):
+    """A copy of the project, in a folder with the app's name, as a user would publish it."""
     copy = tmp_path_factory.mktemp("published") / "fedavg-app"
-    for name in tracked:
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_bytes((ROOT / name).read_bytes())
+    working_tree(copy)
     return copy
 
 
@@ -62,10 +56,12 @@ def files_in(folder):
     return {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
 
 
-def test_bundle_has_the_app_and_nothing_else(environment, tracked, bundle):
+def test_bundle_has_the_app_and_nothing_else(environment, app, bundle):
     built, unpacked = bundle
     names = set(files_in(unpacked))
-    packages = {name for name in tracked if name.split("/")[0] in PACKAGES and name.endswith(".py")}
+    packages = {
+        str(path.relative_to(app)) for name in PACKAGES for path in app.glob(f"{name}/**/*.py")
+    }
     modules = {name for name in names if name.endswith(".py")}
     assert modules == {name for name in packages if not name.startswith(NOT_BUNDLED)}
     assert names - modules == {"pyproject.toml", "README.md", "LICENSE", ".info/CONTENT"}
@@ -93,6 +89,7 @@ def test_run_whose_clients_die_does_not_succeed(environment, tmp_path):
     assert (folder / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_failure_of_a_strategy_is_one_line(environment, tmp_path):
     own = {
         "strategy": "flwr.serverapp.strategy:QFedAvg", "run-dir": str(tmp_path / "runs"),

@@ -6,7 +6,7 @@ from tests.support import lost_answer
 from tests.support.deployment import Deployment
 from tests.support.run_folders import read_history
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # test_gate.py of the unit tests has the gate alone
 
 
 @pytest.mark.timeout(600)

@@ -156,7 +156,11 @@ def restart(deployment, name):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.long), "SIGKILL of the SuperExec"]
+    "how",
+    [
+        "SIGTERM",
+        *(pytest.param(f"SIGKILL{of}", marks=pytest.mark.long) for of in ("", " of the SuperExec")),
+    ],
 )
 def test_processes_of_a_device_end_together(deployment, hanging, how):
     name, client = hanging

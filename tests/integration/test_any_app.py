@@ -6,11 +6,11 @@ tests/e2e/test_any_flower_app.py does the same with `flwr run`; here all is in o
 import copy
 import logging
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 from flwr.app import (
-    Array,
     ArrayRecord,
     ConfigRecord,
     Context,
@@ -40,6 +40,7 @@ from strategies.scaffold import SCAFFOLD
 from strategies.signsgd import SignSGD
 from strategies.stc import STC
 from tests.support.compressed_network import trained
+from tests.support.replies import as_numpy, record
 
 NODES = 4
 # Float64, as scikit-learn's; a counter and statistics, as batch normalisation's.
@@ -54,10 +55,6 @@ def target(node):
     return np.random.default_rng(node).normal(size=(20, 30))
 
 
-def flower_array(values):
-    return Array(np.asarray(values))
-
-
 def client_app(*mods, arrays="arrays", config="config", examples="num-examples", more=()):
     """Return a ClientApp as users write them."""
     app = ClientApp(mods=list(mods))
@@ -65,14 +62,13 @@ def client_app(*mods, arrays="arrays", config="config", examples="num-examples",
     @app.train()
     def train(message, context):
         assert set(message.content) == {arrays, config, *more}
-        model = {name: array.numpy().copy() for name, array in message.content[arrays].items()}
+        model = as_numpy(message.content[arrays])
         assert list(model) == list(START)
-        model["w"] += 0.1 * (target(context.node_id) - model["w"])
-        model["b"] += np.float32(0.1)
-        model["norm.num_batches_tracked"] += 7
+        model["w"] = model["w"] + 0.1 * (target(context.node_id) - model["w"])
+        model["b"] = model["b"] + np.float32(0.1)
+        model["norm.num_batches_tracked"] = model["norm.num_batches_tracked"] + 7
         metrics = {examples: 10 * context.node_id, "train_loss": float(context.node_id)}
-        record = ArrayRecord({name: flower_array(array) for name, array in model.items()})
-        content = RecordDict({arrays: record, "metrics": MetricRecord(metrics)})
+        content = RecordDict({arrays: record(model), "metrics": MetricRecord(metrics)})
         return Message(content, reply_to=message)
 
     @app.evaluate()
@@ -91,6 +87,8 @@ class AppGrid(BaseGrid):
     Attributes:
         bytes_down: Of the messages so far, by Flower's own count.
         bytes_up: Of the replies.
+        sent: The type of each message, and the names of its records and of their arrays.
+        received: Those of the replies.
     """
 
     def __init__(self, app):
@@ -99,6 +97,7 @@ class AppGrid(BaseGrid):
         self.contexts = {n: Context(1, n, {}, RecordDict(), {}) for n in range(1, NODES + 1)}
         self.bytes_down = self.bytes_up = 0
         self.replies, self.errors = {}, []
+        self.sent, self.received = [], []
 
     def get_node_ids(self):
         return list(self.contexts)
@@ -108,11 +107,13 @@ class AppGrid(BaseGrid):
         for message in messages:
             ids.append(assign_message_id(message))
             self.bytes_down += size(message)
+            self.sent.append(names_in(message))
             try:
                 # A copy, as over a connection.
                 node = message.metadata.dst_node_id
                 reply = self.app(copy.copy(message), self.contexts[node])
                 self.bytes_up += size(reply)
+                self.received.append(names_in(reply))
             except Exception as error:
                 self.errors.append(str(error))
                 reply = error_reply(message, str(error))
@@ -131,9 +132,16 @@ def size(message):
     return sum(record.count_bytes() for record in message.content.values())
 
 
+def names_in(message):
+    if message.has_error():
+        return message.metadata.message_type, set(), set()
+    records = message.content.array_records
+    names = {name for record in records.values() for name in record}
+    return message.metadata.message_type, set(records), names
+
+
 def run(strategy, app, rounds=12, grid=None, **options):
-    grid = grid or AppGrid(app)
-    start = ArrayRecord({name: flower_array(array) for name, array in START.items()})
+    grid, start = grid or AppGrid(app), record(START)
     return strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, **options), grid
 
 
@@ -142,8 +150,10 @@ def optimum():
     return np.average([target(node) for node in weights], axis=0, weights=weights)
 
 
-def test_fedavg_gives_what_flowers_gives():
-    ours, our_grid = run(FedAvg(), client_app(), rounds=3)
+@pytest.mark.parametrize("mods", [(), (compression_mod,)], ids=["", "with the mod"])
+def test_fedavg_gives_what_flowers_gives(mods):
+    """The mod passes on messages of strategies that do not compress."""
+    ours, our_grid = run(FedAvg(), client_app(*mods), rounds=3)
     theirs, their_grid = run(flower.FedAvg(), client_app(), rounds=3)
     for name, array in ours.arrays.items():
         expected = theirs.arrays[name].numpy()
@@ -179,16 +189,17 @@ CHEAP = {
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_compressed_strategy_trains_an_app_with_the_mod_alone(name):
-    result, grid = run(CHEAP[name], client_app(compression_mod), rounds=50)
+    rounds = 25
+    result, grid = run(CHEAP[name], client_app(compression_mod), rounds)
     assert grid.errors == []
-    _, plain = run(flower.FedAvg(), client_app(), rounds=50)
     before, after = (np.abs(w - optimum()).mean() for w in (0, result.arrays["w"].numpy()))
     assert after < 0.7 * before
     assert {name: array.numpy().dtype for name, array in result.arrays.items()} == {
         name: array.dtype for name, array in START.items()
     }
-    assert result.arrays["norm.num_batches_tracked"].numpy() == 7 * 50
-    assert grid.bytes_up < plain.bytes_up / 3
+    assert result.arrays["norm.num_batches_tracked"].numpy() == 7 * rounds
+    model = sum(array.nbytes for array in START.values())
+    assert grid.bytes_up < rounds * NODES * model / 3
 
 
 def test_clients_that_are_restarted_ask_for_the_model_and_its_codec():
@@ -239,7 +250,7 @@ def test_flowers_mods_outside_measure_what_is_sent_and_refuse_to_change_it():
     app = client_app(arrays_size_mod, message_size_mod, compression_mod)
     assert run(STC(**P), app, rounds=3)[1].errors == []
     clips = LocalDpMod(clipping_norm=1.0, sensitivity=0.0, epsilon=1.0, delta=0.1)
-    start = ArrayRecord({name: flower_array(array) for name, array in START.items()})
+    start = record(START)
     for mod in (clips, fixedclipping_mod, adaptiveclipping_mod):
         app = client_app(mod, compression_mod)
         grid = AppGrid(app)
@@ -263,14 +274,6 @@ def test_model_of_trees_is_refused_in_one_line():
 def test_strategy_that_needs_settings_says_so(strategy, missing):
     with pytest.raises(ValueError, match=f"give {missing} in train_config"):
         run(strategy, client_app())
-
-
-def test_mod_passes_on_messages_of_strategies_that_do_not_compress():
-    with_mod, grid = run(FedAvg(), client_app(compression_mod), rounds=2)
-    assert grid.errors == []
-    without, _ = run(FedAvg(), client_app(), rounds=2)
-    for name, array in without.arrays.items():
-        np.testing.assert_allclose(with_mod.arrays[name].numpy(), array.numpy(), rtol=1e-6)
 
 
 def test_unnamed_codec_is_reported_and_works_with_the_strategys_own_mod():
@@ -343,18 +346,6 @@ def variate_clients():
     return strategy, without_offset
 
 
-def test_settings_for_clipping_that_reach_a_client_are_refused():
-    class Clips(STC):
-        def configure_train(self, server_round, arrays, config, grid):
-            for message in super().configure_train(server_round, arrays, config, grid):
-                settings = {**message.content["config"], "clipping_norm": 1.0}
-                message.content["config"] = ConfigRecord(settings)
-                yield message
-
-    with pytest.raises(RuntimeError, match="'clipping_norm': what these clients send cannot be cl"):
-        run(Clips(**P), client_app(compression_mod, fixedclipping_mod), rounds=1)
-
-
 class Halving:
     """As in Flower's advanced-pytorch: the rate is halved in some rounds, the model kept."""
 
@@ -409,11 +400,9 @@ def app_with_a_rate(seen, *mods):
     @app.train()
     def train(message, context):
         seen.append(dict(message.content["config"]))
-        arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
-        change = seen[-1]["lr"] * (target(context.node_id) - arrays["w"])
-        arrays["w"] = arrays["w"] + change
-        record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
-        return trained(message, record)
+        arrays = as_numpy(message.content["arrays"])
+        arrays["w"] = arrays["w"] + seen[-1]["lr"] * (target(context.node_id) - arrays["w"])
+        return trained(message, record(arrays))
 
     @app.evaluate()
     def evaluate(message, _):
@@ -497,21 +486,36 @@ def test_other_records_of_a_message_reach_the_handler():
     class Further(STC):
         def configure_train(self, server_round, arrays, config, grid):
             for message in super().configure_train(server_round, arrays, config, grid):
-                message.content["prototypes"] = ArrayRecord({"p": flower_array(np.arange(3))})
+                message.content["prototypes"] = record({"p": np.arange(3)})
                 message.content["buffers"] = ConfigRecord({"size": 7})
                 yield message
 
-    app, seen = ClientApp(mods=[compression_mod]), []
+    seen = []
 
-    @app.train()
     def train(message, context):
         seen.append(set(message.content))
         assert message.content["prototypes"]["p"].numpy().tolist() == [0, 1, 2]
         return trained(message, message.content["arrays"])
 
+    app = with_handler(train, compression_mod)
     _, grid = run(Further(**P, fraction_evaluate=0.0), app, rounds=2)
     assert grid.errors == []
     assert seen == [{"arrays", "config", "prototypes", "buffers"}] * 2 * NODES
+
+
+def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
+
+    def train(message, context):
+        w = message.content["arrays"]["w"].numpy().astype(np.float64) + context.node_id
+        metrics = {"share": context.node_id / 10, "curve": [1.0, float(context.node_id)]}
+        return trained(message, record({"w": w}), **metrics)
+
+    strategy = FedAvg(weighted_by_key="share", fraction_evaluate=0.0)
+    result, _ = run_small(strategy, with_handler(train))
+    mean = (1 + 4 + 9 + 16) / 10
+    assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
+    expected = np.full(4, mean, np.float32)
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
 
 
 def test_training_of_clients_without_the_mod_ends_and_says_so(caplog):
@@ -526,6 +530,13 @@ def test_training_of_clients_without_the_mod_ends_and_says_so(caplog):
     assert reason in caplog.text
 
 
+def with_handler(train, *mods):
+    """Return a ClientApp that trains by this function, and does not evaluate."""
+    app = ClientApp(mods=list(mods))
+    app.train()(train)
+    return app
+
+
 def answering(reply, evaluated=None):
     """Return a ClientApp whose training adds 1 to "w", and replies with ``reply(message, arrays)``.
 
@@ -533,15 +544,14 @@ def answering(reply, evaluated=None):
         reply: Returns the content of a training reply.
         evaluated: Returns that of a reply to an evaluation.
     """
-    app = ClientApp(mods=[compression_mod])
 
-    @app.train()
     def train(message, context):
         key = next(iter(message.content.array_records))
-        arrays = {name: array.numpy().copy() for name, array in message.content[key].items()}
-        arrays["w"] += np.float32(1)
-        record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
-        return Message(reply(context.node_id, record), reply_to=message)
+        arrays = as_numpy(message.content[key])
+        arrays["w"] = arrays["w"] + np.float32(1)
+        return Message(reply(context.node_id, record(arrays)), reply_to=message)
+
+    app = with_handler(train, compression_mod)
 
     @app.evaluate()
     def evaluate(message, context):
@@ -554,9 +564,8 @@ SMALL = {"w": np.zeros(4, np.float32)}
 
 
 def run_small(strategy, app, arrays=SMALL, rounds=1, **options):
-    record = ArrayRecord({name: flower_array(array) for name, array in arrays.items()})
-    grid = AppGrid(app)
-    return strategy.start(grid=grid, initial_arrays=record, num_rounds=rounds, **options), grid
+    grid, start = AppGrid(app), record(arrays)
+    return strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, **options), grid
 
 
 def content(arrays, **metrics):
@@ -587,32 +596,9 @@ def test_replies_that_all_weigh_nothing_are_rejected():
         run_small(TopK(fraction_evaluate=0.0), app)
 
 
-def of_node(node, dtype=np.float32):
-    """Return a node's trained arrays, which are its number."""
-    return ArrayRecord({"w": flower_array(np.full(4, node, dtype))})
-
-
-def test_replies_in_float64_and_small_weights_are_averaged_as_flower_does():
-    def reply(node, _):
-        metrics = {"num-examples": 1, "share": node / 10, "curve": [1.0, float(node)]}
-        return content(of_node(node, np.float64), **metrics)
-
-    result, _ = run_small(FedAvg(weighted_by_key="share", fraction_evaluate=0.0), answering(reply))
-    mean = (1 + 4 + 9 + 16) / 10
-    assert result.train_metrics_clientapp[1]["curve"] == pytest.approx([1.0, mean])
-    expected = np.full(4, mean, np.float32)
-    np.testing.assert_array_equal(result.arrays["w"].numpy(), expected, strict=True)
-
-
-def test_default_weights_are_those_of_flowers_fedavg():
-    app = answering(lambda node, _: content(of_node(node), **{"num-examples": node}))
-    for strategy, expected in (
-        (TopK(sparsity_up=1.0, fraction_evaluate=0.0), (1 + 4 + 9 + 16) / 10),
-        (TopK(sparsity_up=1.0, fraction_evaluate=0.0, weights="uniform"), 10 / 4),
-    ):
-        result, _ = run_small(strategy, app)
-        np.testing.assert_allclose(result.arrays["w"].numpy(), np.full(4, expected))
-    assert strategies.build("topk", {}).strategy.weights == "uniform", "the paper's, in our app"
+def test_default_weights_are_those_of_flowers_fedavg_and_in_our_app_the_papers():
+    assert TopK().weights == "samples"
+    assert strategies.build("topk", {}).strategy.weights == "uniform"
 
 
 def test_arrays_in_replies_to_evaluations_do_not_travel():
@@ -620,40 +606,29 @@ def test_arrays_in_replies_to_evaluations_do_not_travel():
         return content(arrays, **{"num-examples": 1}, loss=float(node))
 
     app = answering(lambda _, arrays: content(arrays, **{"num-examples": 1}), evaluated)
-    seen = []
-
-    def noted(message, context):
-        reply = app(message, context)
-        seen.append((message.metadata.message_type, set(reply.content.array_records)))
-        return reply
-
-    result, _ = run_small(TopK(), noted)
+    result, grid = run_small(TopK(), app)
     assert result.evaluate_metrics_clientapp[1]["loss"] == 2.5
-    assert not any("arrays" in names for kind, names in seen if kind == "evaluate")
+    assert not any("arrays" in records for kind, records, _ in grid.received if kind == "evaluate")
 
 
 @pytest.mark.parametrize("make", [FedAvg, TopK, SCAFFOLD], ids=["fedavg", "topk", "scaffold"])
 def test_record_of_arrays_is_the_named_one_though_there_are_others(make):
     def reply(node, arrays):
-        other = ArrayRecord({"w": flower_array(np.full(4, 99, np.float32))})
+        other = record({"w": np.full(4, 99, np.float32)})
         metrics = MetricRecord({"num-examples": 1})
         return RecordDict({"arrays": other, "model": arrays, "metrics": metrics})
 
-    strategy = make(arrayrecord_key="model", fraction_evaluate=0.0)
-    app = answering(reply)
-    if make is SCAFFOLD:
-        app = with_mod(app, strategy.client_mod)
-    config = ConfigRecord({"learning-rate": 0.1, "batch-size": 1})
     arguments = {"sparsity_up": 1.0} if make is TopK else {}
-    strategy = make(arrayrecord_key="model", fraction_evaluate=0.0, **arguments)
+    strategy, app = (
+        make(arrayrecord_key="model", fraction_evaluate=0.0, **arguments),
+        answering(reply),
+    )
+    if make is SCAFFOLD:
+        app = partial(strategy.client_mod, call_next=app)
+    config = ConfigRecord({"learning-rate": 0.1, "batch-size": 1})
     result, grid = run_small(strategy, app, train_config=config)
     assert grid.errors == []
     np.testing.assert_array_equal(result.arrays["w"].numpy(), np.ones(4))
-
-
-def with_mod(app, mod):
-    """Return an app that calls another inside of a mod."""
-    return lambda message, context: mod(message, context, app)
 
 
 MASKED = {"w": np.zeros((2, 4), np.float32), "mask": np.array([0, -np.inf, np.inf, 0], np.float32)}
@@ -740,12 +715,16 @@ def test_each_device_that_does_not_answer_is_named_once(caplog):
     ]
 
 
+OUR_CLASSES = (STC, FedAvg, QSGD, SCAFFOLD, FedNova)
+
+
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
         (lambda: STC(0.5, 0.25), "STC: .*give sparsity_up=0.5, sparsity_down=0.25"),
         (lambda: STC(sparsity=0.1), "STC: .*'sparsity'; give sparsity_up, sparsity_down"),
         (lambda: FedAvg(0.5), "FedAvg: .*give fraction_train=0.5"),
+        *((lambda make=make: make(sparsity_dwon=0.1), ".*sparsity_dwon.*") for make in OUR_CLASSES),
     ],
 )
 def test_wrong_argument_fails_in_one_line_that_names_the_one_meant(call, reason):

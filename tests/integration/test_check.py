@@ -6,13 +6,6 @@ import strategies
 import tasks
 from tests.support import data_slices
 from tests.support.documents import ROOT, examples
-from tests.support.processes import simulation
-
-
-def kinds(output):
-    """Return the kinds of the lines above the sizes of messages."""
-    lines = output.partition("bytes of a client's first message")[0].splitlines()
-    return {line.split()[0] for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -22,13 +15,14 @@ def kinds(output):
         for name in tasks.names()
     ],
 )
-def test_built_in_tasks_have_no_fault(tmp_path, name):
+def test_built_in_tasks_have_no_fault(command_line, tmp_path, name):
     folder = data_slices.write(name, tmp_path / "data")
-    ended = simulation("check", name, f"--data-dir={folder}", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert kinds(ended.stdout) == {"ok"}
-    assert "in_parts: the same numbers as torch's own steps, " in ended.stdout
-    sizes = [line.split() for line in ended.stdout.splitlines() if line.startswith("  ")]
+    status, shown, error = command_line("check", name, f"--data-dir={folder}")
+    assert status == 0, error
+    findings = shown.partition("bytes of a client's first message")[0].splitlines()
+    assert {line.split()[0] for line in findings} == {"ok"}
+    assert "in_parts: the same numbers as torch's own steps, " in shown
+    sizes = [line.split() for line in shown.splitlines() if line.startswith("  ")]
     assert {name for name, *_ in sizes} == set(strategies.names())
     down, up = ({line[0]: int(line[k].replace(",", "")) for line in sizes} for k in (1, 2))
     assert down["fedavg"] > up["fedavg"] > 25 * up["stc"]

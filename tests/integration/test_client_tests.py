@@ -177,20 +177,6 @@ def test_client_without_a_class_is_left_out_of_the_mean_of_what_it_leaves_undefi
     assert len(warned) == 1, "shown, and once"
 
 
-def test_a_metric_that_no_client_has_is_said(caplog):
-    keys = {"num_clients": 2, "partition": f"{__name__}:two_classes_for_some", "partition_args": ""}
-    halves = f"{__name__}:halves"
-    _, result = train(**{**KEYS, **keys, "partition": halves, "task": f"{__name__}:LIKELY"})
-    last = result.history[-1]
-    assert "auc-mean" not in last.client_metrics
-    assert last.client_metrics["auc"] > 0.5
-    assert last.partial["client_metrics.auc-mean"] == "0 of 2 clients"
-
-
-def halves(labels, num_clients, seed):
-    return np.array_split(np.argsort(labels, kind="stable"), num_clients)
-
-
 def with_unlabelled(options):
     """Return images of which every other one of the last half is no prediction."""
     data = networks.images(options)

@@ -112,6 +112,10 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
         "strategy-args": f"global-learning-rate = {rate}" if rate != 1 else "",
     }  # fmt: skip
     config, model = train(tmp_path, lost, **keys)
+    last = read_history(only_folder(tmp_path))[-1]
+    for way in ("up", "down"):  # twice the bytes of FedAvg
+        assert last[f"theory_bits_{way}"] == 2 * 32 * 7850 * last["participants"]
+        assert 1.98 < last[f"bytes_{way}"] / (4 * 7850 * last["participants"]) < 2.1
     expected = scaffold(config, Logistic(config), 4, lost, rate)
     for ours, theirs in zip(model.values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
@@ -130,16 +134,6 @@ def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
     strategy.configure_train(2, arrays, config, cohort(8))
     (message,) = strategy.configure_train(3, arrays, config, cohort(7))
     assert message.content["fedavg-strategies"]["accepted-round"] == 1
-
-
-def test_scaffold_sends_twice_the_bytes_of_fedavg(tmp_path):
-    train(tmp_path / "a", strategy="scaffold")
-    train(tmp_path / "b", strategy="fedavg")
-    doubled, plain = (read_history(only_folder(tmp_path / name))[-1] for name in "ab")
-    assert doubled["theory_bits_up"] == 2 * plain["theory_bits_up"]
-    assert doubled["theory_bits_down"] == 2 * plain["theory_bits_down"]
-    assert 1.98 < doubled["bytes_up"] / plain["bytes_up"] < 2.02
-    assert 1.98 < doubled["bytes_down"] / plain["bytes_down"] < 2.02
 
 
 def test_fednova_is_the_papers_update(tmp_path):
@@ -188,16 +182,13 @@ def test_bound_on_updates_holds_for_control_variates_too(tmp_path):
         )
         return reply
 
-    def final(folder, tamper, **changes):
-        config = parse_config({**CONFIG, "run-dir": str(folder), "strategy": "scaffold", **changes})
-        return run_here(config, tamper=tamper)
+    keys = {"run-dir": str(tmp_path), "strategy": "scaffold", "max-update-norm": 2.0}
+    config = parse_config({**CONFIG, **keys})
 
-    bound = {"max-update-norm": 2.0}
-    result = final(tmp_path / "a", {2: huge}, **bound)
-    rejected = {why for metrics in result.history for why in metrics.rejected.values()}
-    assert len(rejected) == 1
-    assert "max-update-norm is 2" in rejected.pop()
-    bounded, free = (final(tmp_path / name, {}, **keys) for name, keys in (("b", bound), ("c", {})))
-    assert not any(metrics.rejected for metrics in bounded.history)
-    for ours, theirs in zip(bounded.model.values(), free.model.values(), strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    def reasons(tamper):
+        history = run_here(config, tamper=tamper).history
+        return {why for metrics in history for why in metrics.rejected.values()}
+
+    (reason,) = reasons({2: huge})
+    assert "max-update-norm is 2" in reason
+    assert reasons({}) == set()

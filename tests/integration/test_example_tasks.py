@@ -4,7 +4,6 @@ import importlib
 import sys
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score, jaccard_score, mean_absolute_error, r2_score
@@ -20,6 +19,7 @@ from tests.support.example_tasks import (
     NAMES,
     OWN_LOOP,
     STRATEGIES,
+    TRAINED,
     WITH_ADAMW,
     keys_for,
     write,
@@ -53,19 +53,11 @@ def start(folder, name, last_round=None, **changes):
 
 
 def learning_cases():
-    """Each task under each strategy; a language model's adapters are slow, and loops of one's own.
-
-    The strategies of Flower see no more of such a loop than `fedavg` does.
-    """
+    """Each task under each strategy; a language model and an app's network are slow."""
     return [
-        pytest.param(
-            name, strategy,
-            marks=pytest.mark.slow
-            if name == "lora" or (name in OWN_LOOP and strategy.startswith("flwr"))
-            else (),
-        )
-        for name, strategy in product(NAMES, STRATEGIES)
-    ]  # fmt: skip
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in ("lora", "quickstart") else ())
+        for case in product(NAMES, STRATEGIES)
+    ]
 
 
 @pytest.mark.parametrize(("name", "strategy"), learning_cases())
@@ -87,17 +79,13 @@ def test_task_learns_under_the_strategy(name, strategy, module, tmp_path):
     assert len(result.history[-1].client_values[objective]) == 5
 
 
-def cases():
-    """Each task under each strategy; tasks without a state of their own are long tests."""
-    quick = list(product(("labels", "gan"), ("fedavg", "stc")))
-    return [
-        pytest.param(*case, marks=() if case in quick else pytest.mark.long)
-        for case in product(NAMES, STRATEGIES)
-        if not (case[0] in OWN_LOOP and case[1] == "scaffold")
-    ]
+QUICK = [("labels", "fedavg"), ("labels", "stc")]  # the others keep no state of their own
 
 
-@pytest.mark.parametrize(("name", "strategy"), cases())
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.long) for case in TRAINED],
+)
 def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
     module(name)
     keys = {**keys_for(strategy, name), "checkpoint_every": 2}
@@ -148,13 +136,3 @@ def test_metrics_are_scikit_learns_on_the_whole_test_set(name, expected, module,
     for metric, function in expected.items():
         found = result.history[-1].test_metrics[metric]
         assert found == pytest.approx(float(function(outputs, targets)), abs=1e-6)
-
-
-def test_kept_optimizer_state_changes_the_run_and_new_state_is_reset(module, tmp_path):
-    module("labels")
-    models = [
-        start(tmp_path / state, "labels", optimizer_state=state).model for state in ("kept", "new")
-    ]
-    assert any(
-        not np.array_equal(models[0][name].numpy(), models[1][name].numpy()) for name in models[0]
-    )

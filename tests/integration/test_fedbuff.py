@@ -1,4 +1,4 @@
-"""FedBuff on the virtual clock, against a separate event queue; FedAvg if nobody is late."""
+"""FedBuff on the virtual clock, against a separate event queue."""
 
 import numpy as np
 import pytest
@@ -105,15 +105,6 @@ def test_compressed_updates_are_buffered_too(config):
     compressed = run_here(changed(config, keys))
     for name, array in ours.model.items():
         np.testing.assert_allclose(compressed.model[name].numpy(), array.numpy(), atol=1e-5)
-
-
-def test_without_over_selection_it_is_fedavg(config):
-    keys = {"over_selection": 0.0, "links": ""}
-    ours = run_here(changed(config, keys))
-    plain = {**keys, "strategy": "fedavg", "strategy_args": "weights = 'uniform'"}
-    fedavg = run_here(changed(config, plain))
-    for name, array in fedavg.model.items():
-        np.testing.assert_allclose(ours.model[name].numpy(), array.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize(

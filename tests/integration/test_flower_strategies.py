@@ -13,7 +13,6 @@ from flwr.serverapp import strategy as flower
 
 import tasks
 from fedavg_app.config import parse_config
-from fedavg_app.errors import NoRepliesError
 from tests.support.in_process import run_here
 
 CLIENTS = 7
@@ -129,19 +128,6 @@ def test_privacy_without_noise_is_the_mean_of_clipped_updates(tmp_path, kind):
     np.testing.assert_allclose(flat(result.model), model, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "arguments", "reason"),
-    [
-        ("Bulyan", "num-malicious-nodes = 2", "the strategy made no model of the replies"),
-        ("FedAdam", "eta = nan", "the model that FedAdam made of the replies is not finite"),
-    ],
-)
-def test_strategy_that_never_makes_a_model_ends_the_run(tmp_path, name, arguments, reason):
-    with pytest.raises(NoRepliesError, match=f"no usable reply in 3 rounds in a row: {reason}"):
-        train(tmp_path, f"{FLOWERS}:{name}", arguments, rounds=4)
-
-
 class WantsMore(flower.FedAvg):
     """Samples half of the nodes, and waits for more nodes than a cohort has."""
 
@@ -149,7 +135,6 @@ class WantsMore(flower.FedAvg):
         super().__init__(fraction_train=0.5, min_available_nodes=100)
 
 
-@pytest.mark.slow
 def test_strategy_with_its_own_sampling_gets_the_whole_cohort(tmp_path):
     result = train(tmp_path, f"{__name__}:WantsMore")
     assert result.history[-1].participants == 7

@@ -1,22 +1,20 @@
 """Arrays that stay on the clients, with the real loop, strategies and ClientApp."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord
 
 import tasks
 from fedavg_app.callbacks.base import Callback
-from fedavg_app.client import client_process
-from fedavg_app.client.mods import LOCAL, keep_local_arrays
+from fedavg_app.client.mods import LOCAL
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
-from strategies.rounds.flower_arrays import from_record, message_bytes, to_record
+from strategies.rounds.flower_arrays import message_bytes
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid
@@ -80,34 +78,12 @@ def test_patterns_that_cannot_be_used_are_refused(changes, reason):
         resolve(make_config(**changes))
 
 
-@pytest.mark.usefixtures("server_identity")
-def test_local_arrays_are_kept_after_infinite_values_were_sent(monkeypatch):
-    """A mask among the arrays may be infinite from the start."""
-    context = Context(1, 1, {}, RecordDict(), {"local-arrays": "head.*"})
-    initial = to_record({"head.mask": np.array([0, -np.inf]), "head.weight": np.zeros(2)})
-    process = SimpleNamespace(local_arrays=initial)
-    monkeypatch.setattr(client_process, "client_process", lambda *_: process)
-
-    def train_with(weight):
-        def fit(message, _):
-            arrays = {**from_record(message.content["arrays"]), "head.weight": np.full(2, weight)}
-            return Message(RecordDict({"arrays": to_record(arrays)}), reply_to=message)
-
-        content = RecordDict({"arrays": to_record({"w": np.ones(1)}), "config": ConfigRecord()})
-        message = Message(content, dst_node_id=1, message_type="train")
-        reply = keep_local_arrays(message, context, fit)
-        assert list(reply.content["arrays"]) == ["w"]
-        return context.state[LOCAL]["head.weight"].numpy().tolist()
-
-    assert train_with(1.0) == [1, 1]
-    assert train_with(np.nan) == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("strategy", "arguments"),
     [
-        ("fedavg", ""), ("scaffold", ""), ("stc", "sparsity-up = 0.1, sparsity-down = 0.1"),
-        ("flwr.serverapp.strategy:FedAdam", ""),
+        ("fedavg", ""), ("stc", "sparsity-up = 0.1, sparsity-down = 0.1"),
+        pytest.param("scaffold", "", marks=pytest.mark.slow),
+        pytest.param("flwr.serverapp.strategy:FedAdam", "", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_local_arrays_do_not_travel(strategy, arguments):

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Context, RecordDict
 from torch import nn
 
@@ -22,17 +23,13 @@ CLIENTS, ROUNDS, SEED = 100_000, 3, 5
 
 
 @cache
-def load(options):
+def load(_):
     inputs = np.random.default_rng(0).standard_normal((2 * CLIENTS, 2), np.float32)
     split = Split(inputs, (inputs.sum(axis=1) > 0).astype(np.int64))
     return Dataset.of(split, split.part(slice(100)), DataOptions("embedded"), "points")
 
 
-def identity(inputs):
-    return inputs
-
-
-TASK = Task("points", lambda: nn.Linear(2, 2), load, identity, learning_rate=0.1)
+TASK = Task("points", lambda: nn.Linear(2, 2), load, torch.clone, learning_rate=0.1)
 
 
 class Contexts(dict):

@@ -134,7 +134,7 @@ def test_weights_of_which_one_is_frozen_cannot_be_one_array(monkeypatch):
         resolve(RunConfig(task=f"{MODULE}TIED_DATA", num_clients=4))
 
 
-@pytest.mark.parametrize("name", ["COMPILED", "PARALLEL"])
+@pytest.mark.parametrize("name", [pytest.param("COMPILED", marks=pytest.mark.slow), "PARALLEL"])
 def test_wrappers_leave_no_prefix_in_the_names_of_arrays(tmp_path, name):
     config = config_of(name, tmp_path)
     result, plain = run_here(config), run_here(config_of("MLP", tmp_path))

@@ -96,59 +96,6 @@ def test_client_follows_a_run_of_stc(scope):
     assert sum("updates" in message for message in messages) > 20
 
 
-QUANTIZED = [
-    {"bits": bits, "bucket": bucket, "norm": norm}
-    for bits in (2, 4, 8)
-    for bucket in (7, 64, 512)
-    for norm in ("l2", "max")
-]
-
-
-def quantized_payload(zeros, form):
-    """Return a strategy and what a client of QSGD replies to its first message."""
-    network = Network("qsgd", clients=1, **form)
-    change = network.random_change()
-    change[:zeros] = 0
-    (message,) = network.configure(0)
-    return network, payload(network.train(message, change))
-
-
-def test_replies_of_qsgd_are_read_and_written():
-    forms = [form for form in QUANTIZED for _ in range(3)]
-    made = [
-        quantized_payload(zeros, form)
-        for zeros, form in zip([0, 80, SIZE] * len(QUANTIZED), forms, strict=True)
-    ]
-    common = [
-        {"codec": str(network.strategy.codec), "round": 1, "form": {"sizes": BLOCKS, **form}}
-        for form, (network, _) in zip(forms, made, strict=True)
-    ]
-    payloads = [as_text(data) for _, data in made]
-    reads = zip(common, payloads, strict=True)
-    answers = node(*(("readReply", {**said, "payload": payload}) for said, payload in reads))
-    writes, kinds = [], set()
-    for said, (network, data), answer in zip(common, made, answers, strict=True):
-        assert value(answer)["status"] == 0
-        found = as_vector(value(answer)["update"])
-        expected = network.strategy.codec.uplink.decode(data[REPLY_HEAD_BYTES:], network.layout)
-        assert found.tobytes() == expected.to_dense().tobytes()
-        norms, levels, b = parts(found, data, said["form"])
-        writes.append(("quantizedReply", {**said, "levels": levels, "norms": vector_text(norms)}))
-        kinds.add(b == 255)
-    assert kinds == {True, False}
-    for answer, written in zip(node(*writes), payloads, strict=True):
-        assert value(answer) == written
-
-
-def parts(update, data, form):
-    """Return the norms, the levels and b of a quantized update."""
-    buckets, bucket = -(-SIZE // form["bucket"]), form["bucket"]
-    norms = np.frombuffer(data, "<f4", buckets, REPLY_HEAD_BYTES)
-    unit = np.repeat(np.where(norms > 0, norms, 1), bucket)[:SIZE]
-    levels = np.rint(update / unit * (2 ** (form["bits"] - 1) - 1)).astype(int).tolist()
-    return norms, levels, data[REPLY_HEAD_BYTES + 4 * buckets]
-
-
 def spoilt(rng, data):
     """Yield a payload as it is, and with faults."""
     yield data

@@ -119,13 +119,3 @@ def test_characters_of_a_writer_are_one_client_and_a_tenth_of_them_is_for_testin
     assert data.test.owners.tolist() == [0, 1, 2, 3] * 4
     keys = {"data-dir": str(tmp_path / "femnist"), "partition": "natural", "local-epochs": 1}
     assert 0 <= accuracy("femnist_task:TASK", 1, **keys) <= 1
-
-
-def test_deleted_picture_is_not_taken_from_the_cache(tasks_of_the_page, tmp_path):
-    write_pictures(tmp_path / "pictures")
-    task = tasks_of_the_page("pictures_task").TASK
-    data = task.dataset(DataOptions())
-    assert data.train.inputs.shape == (40, 28, 28)
-    assert data.train.targets.tolist() == [0] * 20 + [1] * 20
-    (tmp_path / "pictures/train/dog/3.png").unlink()
-    assert len(task.dataset(DataOptions()).train.inputs) == 39

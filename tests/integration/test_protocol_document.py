@@ -10,58 +10,41 @@ import zlib
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord
 
-import strategies
-from fedavg_app.flower_internals import identify_server
-from fedavg_app.server.cohort import CohortGrid
+from tests.support.compressed_network import BLOCKS, SIZE, Network, flatten
 from tests.support.compression_reference import decode_sign, decode_sparse, decode_ternary
 
-SHAPES = {"layer.weight": (7, 11), "layer.bias": (7,)}
-SIZE = 84
-BLOCKS = {"tensor": [77, 7], "model": [84]}
+pytestmark = pytest.mark.usefixtures("server_identity")
+
+SPARSE = {"sparsity_up": 0.1, "sparsity_down": 0.05}
+# By strategy: the compressor's name in the document, how its bytes are read, and the arguments.
+FORMS = {
+    "stc": ("ternary", decode_ternary, SPARSE),
+    "topk": ("sparse", decode_sparse, SPARSE),
+    "signsgd": ("sign", decode_sign, {}),
+}
 ROUNDS = 12
 
 
-def with_scope(decode):
-    """Return a function that decodes bytes to a vector, given how tensors are grouped."""
-    return lambda data, scope: np.array(decode(data, BLOCKS.get(scope, [SIZE])), np.float32)
-
-
-FORMS = {
-    "stc": with_scope(decode_ternary), "topk": with_scope(decode_sparse),
-    "signsgd": with_scope(decode_sign),
-}  # fmt: skip
-# What the digest is of, for a share of 0.1 up and 0.05 down.
-CODECS = {
-    "stc": {"name": "ternary", "scope": "SCOPE"},
-    "topk": {"name": "sparse", "scope": "SCOPE"},
-    "signsgd": {"name": "sign"},
-}
-
-
-def codec_of(name, scope):
+def digest_of(name, scope):
     """Return the digest of a strategy's codec, from the document's text."""
-    one, signs = CODECS[name], name == "signsgd"
+    form, signs = FORMS[name][0], name == "signsgd"
+    one = {"name": form} if signs else {"name": form, "scope": scope}
     table = {
         "downlink": {**one, **({"step": 0.0002} if signs else {"sparsity": 0.05})},
         "feedback": {"name": "none" if signs else "residual"},
         "uplink": {**one, **({"step": 1.0} if signs else {"sparsity": 0.1})},
         "warmup-rounds": 0,
     }
-    text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace("SCOPE", scope)
-    return zlib.crc32(text.encode())
-
-
-def vector_of(record):
-    return np.concatenate([record[name].numpy().reshape(-1) for name in SHAPES])
+    return zlib.crc32(json.dumps(table, separators=(",", ":"), sort_keys=True).encode())
 
 
 class DocumentedClient:
     """Keeps a model, a version and nothing else; reads messages as the document says."""
 
-    def __init__(self, form, codec, scope):
-        self.form, self.codec, self.scope = form, codec, scope
+    def __init__(self, decode, codec):
+        self.decode, self.codec = decode, codec
         self.model, self.version = None, None
 
     def read(self, content):
@@ -72,85 +55,64 @@ class DocumentedClient:
         if "arrays" in content:
             assert set(content) == {"config", "arrays", "fedavg-strategies"}
             assert "updates" not in own
-            self.model = vector_of(content["arrays"])
+            self.model = flatten(content["arrays"])
             self.version = (number, zlib.crc32(self.model.tobytes()))
-            assert self.version == (number, fingerprint)
-            return settled
-        assert set(content) == {"config", "fedavg-strategies"}
-        data = own["updates"]
+        else:
+            assert set(content) == {"config", "fedavg-strategies"}
+            self.follow(own["updates"])
+        assert self.version == (number, fingerprint)
+        return settled
+
+    def follow(self, data):
         place = 0
         while place < len(data):
             leads_to, length = struct.unpack_from("<II", data, place)
             update = data[place + 8 : place + 8 + length]
             place += 8 + length
             if leads_to > self.version[0]:
-                self.model = self.model + self.form(update, self.scope)
+                self.model = self.model + self.decode(update)
                 self.version = (leads_to, zlib.crc32(self.model.tobytes()))
-        assert self.version == (number, fingerprint)
-        return settled
-
-
-def training(change):
-    """Return a ClientApp handler whose training adds ``change`` to the model's vector."""
-
-    def handler(message, _):
-        arrays = message.content["arrays"]
-        parts = np.split(change, [77])
-        trained = {
-            name: Array(arrays[name].numpy() + part.reshape(SHAPES[name]))
-            for name, part in zip(SHAPES, parts, strict=True)
-        }
-        content = {"arrays": ArrayRecord(trained), "metrics": MetricRecord({"num-examples": 5})}
-        return Message(RecordDict(content), reply_to=message)
-
-    return handler
 
 
 @pytest.mark.parametrize("scope", ["tensor", "model"])
-@pytest.mark.parametrize("name", ["stc", "topk", "signsgd"])
+@pytest.mark.parametrize("name", FORMS)
 def test_client_written_from_the_document_decodes_a_run(name, scope):
-    identify_server(1)
-    rng = np.random.default_rng(5)
-    arguments = {} if name == "signsgd" else {"scope": scope}
+    _, bits, arguments = FORMS[name]
     if name != "signsgd":
-        arguments |= {"sparsity_up": 0.1, "sparsity_down": 0.05}
-    strategy = strategies.build(name, arguments)
-    mod = strategies.client_mod(name, arguments)
-    model = ArrayRecord(
-        {key: Array(rng.normal(size=shape).astype(np.float32)) for key, shape in SHAPES.items()}
-    )
-    contexts = [Context(1, node, {}, RecordDict(), {}) for node in (10, 11, 12)]
-    codec = codec_of(name, scope)
-    readers = [DocumentedClient(FORMS[name], codec, scope) for _ in contexts]
+        arguments = {**arguments, "scope": scope}
+    blocks = (SIZE,) if scope == "model" else BLOCKS
+
+    def decode(data):
+        return np.array(bits(data, blocks), np.float32)
+
+    network, codec = Network(name, clients=3, **arguments), digest_of(name, scope)
+    readers = [DocumentedClient(decode, codec) for _ in range(3)]
     settled_in = [0, 0, 0]
     chains = 0
     for server_round in range(1, ROUNDS + 1):
-        taking_part = [0, 1] if server_round % 3 else [1, 2]
-        grid = CohortGrid(None, [contexts[i].node_id for i in taking_part])
-        sent = strategy.configure_train(server_round, model, ConfigRecord(), grid)
-        before = vector_of(model)
-        updates, replies = [], []
-        for i, message in zip(taking_part, sent, strict=True):
+        taking_part = (0, 1) if server_round % 3 else (1, 2)
+        before, updates, replies = flatten(network.model), [], []
+        for i, message in zip(taking_part, network.configure(*taking_part), strict=True):
             chains += "updates" in message.content["fedavg-strategies"]
             assert readers[i].read(message.content) == settled_in[i]
             np.testing.assert_array_equal(readers[i].model, before)  # to the last bit
-            change = rng.normal(size=SIZE).astype(np.float32)
-            change[rng.integers(SIZE, size=9)] = 0
-            reply = mod(message, contexts[i], training(change))
+            change = network.random_change()
+            change[network.rng.integers(SIZE, size=9)] = 0
+            reply = network.train(message, change, num_examples=5)
             assert set(reply.content) == {"fedavg-strategies", "metrics"}
-            assert reply.content["metrics"] == MetricRecord({"num-examples": 5})
+            metrics = MetricRecord({"num-examples": 5, "train-loss": 1.0})
+            assert reply.content["metrics"] == metrics
             record = reply.content["fedavg-strategies"]
             assert (type(record), set(record)) == (ArrayRecord, {"payload"})
             array = record["payload"]
-            payload = array.data
-            expected = ("uint8", (len(payload),), "fedavg_strategies.update")
+            expected = ("uint8", (len(array.data),), "fedavg_strategies.update")
             assert (array.dtype, tuple(array.shape), array.stype) == expected
-            assert struct.unpack_from("<BBII", payload) == (7, 0, codec, server_round)
-            updates.append(FORMS[name](payload[10:], scope))
+            assert struct.unpack_from("<BBII", array.data) == (7, 0, codec, server_round)
+            updates.append(decode(array.data[10:]))
             replies.append(reply)
             settled_in[i] = server_round
-        model = strategy.finish_round(replies).model
+        network.aggregate(replies)
         if name == "signsgd":
             expected = before + np.float32(0.0002) * np.sign(updates[0] + updates[1])
-            np.testing.assert_array_equal(vector_of(model), expected)
+            np.testing.assert_array_equal(flatten(network.model), expected)
     assert chains > ROUNDS / 2

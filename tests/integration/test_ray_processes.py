@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from tests.support import faulty_task
 from tests.support.documents import ROOT
 from tests.support.machines import working_tree
 from tests.support.processes import AS_IN_A_TERMINAL, ran, succeed, until
+from tests.support.run_folders import history_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,17 +40,6 @@ def simulate(
     )  # fmt: skip
 
 
-def finish(run):
-    output, _ = run.communicate(timeout=400)
-    assert run.returncode == 0, output
-    return output
-
-
-def history(run_dir):
-    files = list(Path(run_dir).glob("*/history.jsonl"))
-    return [json.loads(line) for line in files[0].read_text().splitlines()] if files else []
-
-
 @pytest.mark.long
 def test_run_continues_after_a_ray_node_is_lost(processes, tmp_path):
     """The second node and its worker die while they handle a message, and do not come back."""
@@ -66,11 +55,12 @@ def test_run_continues_after_a_ray_node_is_lost(processes, tmp_path):
         processes, tmp_path, "--ray-address", address, "--strategy", "stc", "--local-steps", "1",
         rounds=600, evaluate_every=600, task="tests.support.faulty_task:TASK",
     )  # fmt: skip
-    output = finish(run)
+    output, _ = run.communicate(timeout=400)
+    assert run.returncode == 0, output
     assert len(processes.living("raylet/raylet")) == 1
     pattern = r"worker (\d) died: .*; it is replaced; clients [\d, ]+ have lost their"
     (number,) = re.findall(pattern, output)
-    records = history(tmp_path)
+    records = history_of(tmp_path)
     assert [record["round"] for record in records] == list(range(601))
     rejected = [reason for record in records for reason in record["rejected"].values()]
     assert any(f"worker {number} died: " in reason for reason in rejected)
@@ -81,12 +71,17 @@ def test_run_continues_after_a_ray_node_is_lost(processes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "to_all"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)]
+    ("number", "to_all"),
+    [
+        (signal.SIGINT, True),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.long),  # test_sweep.py has it, too
+        (signal.SIGKILL, False),
+    ],
 )
 def test_no_process_is_left_after_a_signal(processes, tmp_path, number, to_all):
     """Ctrl-C reaches all processes of a terminal, kill only one."""
     run = simulate(processes, tmp_path, rounds=100_000)
-    assert until(lambda: len(history(tmp_path)) > 5, 120)
+    assert until(lambda: len(history_of(tmp_path)) > 5, 120)
     assert len(processes.living()) > 4
     (os.killpg if to_all else os.kill)(run.pid, number)
     try:
@@ -134,7 +129,7 @@ def test_signal_while_ray_starts_is_handled_by_the_run_and_not_by_ray(processes)
 
 def test_run_that_may_use_one_cpu_has_one_worker(processes, tmp_path):
     run = simulate(processes, tmp_path, rounds=100_000, cpus=[min(os.sched_getaffinity(0))])
-    assert until(lambda: len(history(tmp_path)) > 2, 120)
+    assert until(lambda: len(history_of(tmp_path)) > 2, 120)
     assert len(processes.living("ray::Worker")) == 1
     run.terminate()
     run.communicate(timeout=120)

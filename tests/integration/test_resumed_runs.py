@@ -6,6 +6,7 @@ import pickle
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -13,7 +14,6 @@ from safetensors.numpy import load_file
 
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from fedavg_app.sweep.planned_run import finished_folder
@@ -59,9 +59,9 @@ class StatefulGrid(LocalGrid):
             context.state = pickle.loads(states[self.partition(node)])
 
 
-def start(runs, last_round=None, **changes):
+def start(runs, last_round=None, grid_type=None, **changes):
     config = parse_config({**CONFIG, "run-dir": str(runs), **changes})
-    return run(StatefulGrid(config, last_round), prepare(config))
+    return run((grid_type or StatefulGrid)(config, last_round), prepare(config))
 
 
 def history(folder):
@@ -147,11 +147,7 @@ class ForgetfulGrid(StatefulGrid):
     client_states = restore_states = None
 
 
-def start_forgetful(runs, last_round=None, **changes):
-    config = parse_config({**CONFIG, "run-dir": str(runs), **changes})
-    grid = ForgetfulGrid(config, last_round)
-    assert not isinstance(grid, ClientStateGrid)
-    return run(grid, prepare(config))
+start_forgetful = partial(start, grid_type=ForgetfulGrid)
 
 
 def test_resumed_run_loses_no_round_to_clients_without_their_states(tmp_path):

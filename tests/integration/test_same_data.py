@@ -7,7 +7,6 @@ from fedavg_app.client import client_process
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError
 from tests.support.in_process import run_here
-from tests.support.processes import simulation
 
 MODULE = '''
 """A task whose test set is drawn without a seed, and a partition without one."""
@@ -61,13 +60,3 @@ def test_run_ends_before_round_1(tmp_path, key):
     with pytest.raises(ConfigError) as caught:
         run_here(config)
     assert f"error: {caught.value}".startswith(LINES[key])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_module")
-@pytest.mark.parametrize("key", LINES)
-def test_command_ends_in_one_line(tmp_path, key):
-    options = [f"--{name}={value}" for name, value in (KEYS | VALUES[key]).items()]
-    ended = simulation("run", *options, cwd=tmp_path)
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith(LINES[key]), ended.stderr

@@ -4,6 +4,7 @@ import json
 import sys
 import traceback
 
+import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from PIL import Image
@@ -12,13 +13,17 @@ from fedavg_app import server_app
 from fedavg_app.callbacks.trackers import Plots
 from fedavg_app.config import RunConfig, parse_config
 from fedavg_app.errors import ConfigError, DivergedError, NoRepliesError
+from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.data.dataset import DataOptions
+from tasks.data.mnist import MNIST
 from tests.support import data_slices
+from tests.support.in_process import round_of_algorithm_1
 from tests.support.in_process import run_here as run_config_here
 from tests.support.local_grid import LocalGrid
 from tests.support.one_line import one_line
+from tests.support.rounding import assert_same_change
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 CONFIG = {
@@ -85,7 +90,7 @@ def test_bytes_are_written_as_flowers_benchmark_apps_count_them(tmp_path, monkey
     ]
 
 
-def test_devices_train_on_their_own_data(tmp_path):
+def test_devices_with_the_same_data_of_their_own_are_named(tmp_path):
     own = data_slices.write("mnist", tmp_path / "own")
     config = parse_config({**CONFIG, "partition": "shards", "run-dir": str(tmp_path / "runs")})
     grid = LocalGrid(config.model_dump(by_alias=True), 10)
@@ -100,6 +105,34 @@ def test_devices_train_on_their_own_data(tmp_path):
     log = (folder / "run.log").read_text()
     assert "10 of 10 clients train on data of their own" in log
     assert "clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 have the same data; give each device" in log
+
+
+def test_devices_train_on_their_own_data(tmp_path):
+    """One has canonical files, one an archive; the third has its partition of the shared set."""
+    shared = MNIST.load(DataOptions("embedded")).train
+    files, archive = data_slices.write("mnist", tmp_path / "files"), tmp_path / "archive"
+    archive.mkdir()
+    own = shared.part(slice(70))
+    np.savez_compressed(archive / "train.npz", inputs=own.inputs, targets=own.targets)
+    keys = {"num-clients": 3, "fraction-train": 1.0, "num-server-rounds": 2, "seed": 5}
+    config = parse_config({**CONFIG, **keys, "run-dir": str(tmp_path / "runs")})
+    grid = LocalGrid(config.model_dump(by_alias=True), 3)
+    for client, key, folder in ((0, "data-dir", files), (1, "data-path", archive)):
+        grid.contexts[grid.node(client)].node_config[key] = str(folder)
+    prepared = prepare(config)
+    result = run(grid, prepared)
+    told = read_summary(only_folder(tmp_path / "runs"))["own-data"]
+    assert {client: data["examples"] for client, data in told.items()} == {"0": 120, "1": 70}
+    # FedAvg by hand: each trains on its own data, and its weight is their number.
+    third = partition(prepared.data, "train", config)[2]
+    splits = {0: MNIST.load(DataOptions(directory=str(files))).train, 1: own, 2: shared.part(third)}
+    task, told = prepared.task, {"learning-rate": 0.04, "local-epochs": 1, "batch-size": 10}
+    start = [array.numpy().copy() for array in task.initial_model(5).state_dict().values()]
+    weights = start
+    for number in (1, 2):
+        told |= {"seed": 5, "server-round": number}
+        weights = round_of_algorithm_1(task, weights, splits, told)
+    assert_same_change([array.numpy() for array in result.model.values()], weights, start)
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,18 @@ def test_third_partys_code_runs_under_either_name(installed):
 def test_users_own_strategies_module_hides_nothing(installed, tmp_path):
     (tmp_path / "strategies.py").write_text("MINE = 1\n")
     code = "import strategies, fedavg_strategies as f; print(strategies.MINE, f.load('stc'))"
+    assert run_installed(installed, code, tmp_path) == "1 <class 'fedavg_strategies.stc.STC'>\n"
+
+
+def test_all_strategies_load_with_neither_torch_nor_this_project(installed, tmp_path):
+    code = "import fedavg_strategies as f; [f.load(name) for name in f.names()]; "
+    code += "print({'fedavg_app', 'ray', 'strategies', 'tasks', 'torch'} & {*sys.modules})"
+    assert run_installed(installed, code, tmp_path) == "set()\n"
+
+
+def run_installed(installed, code, folder):
     words = [sys.executable, "-c", f"import sys; sys.path.insert(1, {str(installed)!r}); {code}"]
-    printed = succeed(words, 60, cwd=tmp_path).stdout
-    assert printed == "1 <class 'fedavg_strategies.stc.STC'>\n"
+    return succeed(words, 60, cwd=folder).stdout
 
 
 def test_the_wheel_has_types_licence_author_and_description(installed):

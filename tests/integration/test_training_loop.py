@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from flwr.app import Array, MetricRecord
+from flwr.app import Array, MetricRecord, RecordDict
 
 import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
@@ -11,12 +10,17 @@ from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.training_plan import TrainingPlan
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
-from tests.support.in_process import make_config, model_arrays, same_model, train
+from tests.support.in_process import (
+    make_config,
+    model_arrays,
+    round_of_algorithm_1,
+    same_model,
+    train,
+)
+from tests.support.local_grid import LocalGrid
 from tests.support.one_line import one_line
 from tests.support.rounding import assert_same_change
-from tests.support.task_clients import fit
 
 FLOWER = "flwr.serverapp.strategy"
 
@@ -39,25 +43,18 @@ def test_fedavg_is_algorithm_1_of_the_paper():
     data = task.dataset(config.data_options)
     parts = partition(data, "train", make_config(partition="shards", num_clients=20, seed=1))
     weights = initial_arrays()
+    told = {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1}
     for server_round in range(1, 5):
-        total = sum(len(parts[k]) for k in cohort(server_round))
-        mean = [np.zeros(array.shape) for array in weights]
-        for k in cohort(server_round):
-            examples = Examples(
-                task.prepare(torch.from_numpy(data.train.inputs[parts[k]])),
-                torch.from_numpy(np.array(data.train.targets[parts[k]])),
-            )
-            client = TaskClient(task, task.model, examples, partition=k)
-            told = {"learning-rate": 0.05, "local-epochs": 2, "batch-size": 10, "seed": 1}
-            trained, count, _ = fit(client, weights, {**told, "server-round": server_round})
-            mean = [m + count / total * t for m, t in zip(mean, trained, strict=True)]
-        weights = [array.astype(np.float32) for array in mean]
+        splits = {k: data.train.part(parts[k]) for k in cohort(server_round)}
+        weights = round_of_algorithm_1(
+            task, weights, splits, {**told, "server-round": server_round}
+        )
     assert_same_change(model_arrays(result), weights, initial_arrays())
 
 
 def test_fedsgd_equals_fedavg_with_one_full_batch_step():
     """Both are a step of gradient descent on the participants' data (C = 1, E = 1, B = all)."""
-    rounds = {"fraction_train": 1.0, "num_server_rounds": 20}
+    rounds = {"fraction_train": 1.0, "num_server_rounds": 8, "learning_rate": 0.2}
     _, sgd = train(strategy="fedsgd", **rounds)
     _, avg = train(strategy="fedavg", batch_size=0, **rounds)
     assert_same_change(model_arrays(sgd), model_arrays(avg), initial_arrays())
@@ -238,6 +235,28 @@ def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, 
     # Useless replies count, and the line names only what is wrong with these.
     with pytest.raises(NoRepliesError, match=r"rejected in .*: KeyError: 'x'; run.log"):
         train({**silent, 1: fail, 2: fail}, **keys)
+
+
+class StateLosingGrid(LocalGrid):
+    """All clients lose their state before round 20."""
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        if any(m.content["config"].get("server-round") == 20 for m in messages if m.content):
+            for context in self.contexts.values():
+                context.state = RecordDict()
+        return super().push_messages(messages)
+
+
+def test_run_survives_that_all_clients_lose_their_state():
+    """With one client a round, more rounds in a row ask for the model than would end a run."""
+    _, result = train(
+        grid_type=StateLosingGrid, strategy="stc", num_clients=4, partition="iid",
+        fraction_train=0.0, num_server_rounds=40, local_steps=1, evaluate_every=40,
+    )  # fmt: skip
+    resyncing = [metrics.round for metrics in result.history if metrics.rejected]
+    assert resyncing[:2] == [20, 21]
+    assert len(result.history) == 41
 
 
 def test_training_stops_at_the_target():

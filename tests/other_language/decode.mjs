@@ -32,20 +32,6 @@ function decodeQuantized(buffer, { sizes, bits, bucket }) {
   return update;
 }
 
-function encodeQuantized(levels, norms, { bits }) {
-  const s = 2 ** (bits - 1) - 1, n = levels.length;
-  const positions = [...levels.keys()].filter((i) => levels[i] !== 0), z = positions.length;
-  let b = stc.golombParameter(z, n);
-  const positionBits = b + 1 / (1 - (1 - z / n) ** 2 ** b);
-  if (z && z * (positionBits + bits) >= n * bits) b = 255;
-  const sent = b === 255 ? levels : positions.map((i) => levels[i]);
-  const entries = new BitWriter(), code = new BitWriter();
-  for (const level of sent) entries.number(level + s, bits);
-  if (b !== 255) stc.writePositions(code, positions, b);
-  const count = bytesOf(Uint32Array.of(sent.length));
-  return concat(bytesOf(norms), [b], count, entries.bytes, code.bytes);
-}
-
 const digest = (codec) => crc32(Buffer.from(codec, "ascii"));
 
 const calls = {
@@ -100,11 +86,6 @@ const calls = {
     const signatures = await Promise.all(times.map((time) => flower.sign(keys, time)));
     const found = { line: await flower.publicLine(keys), pem: await flower.publicPem(keys) };
     return { ...found, signatures: signatures.map(text) };
-  },
-
-  quantizedReply({ codec, round, levels, norms, form }) {
-    const head = concat([7, 0], bytesOf(Uint32Array.of(digest(codec), round)));
-    return text(concat(head, encodeQuantized(levels, vector(norms), form)));
   },
 };
 

@@ -13,16 +13,32 @@ APPS = ROOT / "tests" / "apps"
 STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
 # They train by loops of their own, which SCAFFOLD cannot correct.
 OWN_LOOP = ("gan", "quickstart")
+TRAINED = [
+    (name, strategy)
+    for name in NAMES
+    for strategy in STRATEGIES
+    if not (name in OWN_LOOP and strategy == "scaffold")
+]
 WITH_ADAMW = ("labels", "lora")
 
 
 def write(folder):
-    """Write the tasks, and the app in the form of Flower's quickstart that one of them imports."""
+    """Write the tasks, and the app that one of them imports."""
     for file, content in EXAMPLES.items():
         (folder / file).write_text(content)
-    app = shutil.copytree(APPS / "pytorch" / "pytorchexample", folder / "pytorchexample")
-    shutil.copy(APPS / "shared.py", app)
+    write_app("pytorch", folder)
     return folder
+
+
+def write_app(name, folder):
+    """Write an app of tests/apps, which know Flower and nothing of this project."""
+    package = folder / f"{name}example"
+    for part in ("common", name):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(APPS / part, package, ignore=ignored, dirs_exist_ok=True)
+    project = (package / "pyproject.toml").read_text().replace("NAME", name)
+    (folder / "pyproject.toml").write_text(project)
+    return package
 
 
 def keys_for(strategy, name):

@@ -1,17 +1,9 @@
-"""Runs that leave the files of real runs without training, for tests of sweeps.
-
-As a program it sweeps `experiment` with processes, those of seed 2 taking an hour each:
-`python -m tests.support.fake_runs RESULTS`.
-"""
+"""Runs that leave the files of real runs without training, for tests of sweeps."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 from fedavg_app.config import CentralConfig, RunConfig, parse_config, with_clients
 from paper.experiments import Experiment
-from paper.sweep import sweep
 
 FINGERPRINT = "7ecee0b9" + 56 * "0"
 
@@ -103,38 +95,3 @@ class FakeRuns:
                 (folder / "run" / name).write_text(content)
         (folder / "log").write_text("round 1\nerror: the last line\n")
         return EndedProcess(status)
-
-
-# Like a run: takes its time and leaves its folder; a signal ends it.
-PROGRAM = """
-import json, pathlib, sys, time
-folder = pathlib.Path(sys.argv[1])
-seconds, left = json.loads((folder / "instructions.json").read_text())
-print("round 1", flush=True)
-time.sleep(seconds)
-(folder / "run").mkdir()
-for name, content in left.items():
-    (folder / "run" / name).write_text(content)
-"""
-
-
-class FakeRunProcesses:
-    """A `Launch` of processes; ``seconds`` says how long the run of a seed takes."""
-
-    def __init__(self, seconds):
-        self.started, self.seconds = [], seconds
-
-    def __call__(self, config, folder, resumable):
-        assert resumable is None
-        self.started.append(config)
-        instructions = [self.seconds(config.seed), files(config, HISTORY)]
-        (folder / "instructions.json").write_text(json.dumps(instructions))
-        with (folder / "log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", PROGRAM, str(folder)],
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-
-
-if __name__ == "__main__":
-    sweep(experiment(), Path(sys.argv[1]), FakeRunProcesses(lambda seed: 3600 * (seed - 1)), 2)

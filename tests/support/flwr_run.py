@@ -2,13 +2,12 @@
 
 import json
 import os
-import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.documents import ROOT
-from tests.support.processes import free_port, succeed
+from tests.support.processes import Processes, free_port, succeed
 
 BIN = Path(sys.executable).parent
 # `flwr`, but it gives its SuperLink 180 seconds to start, not 15: the machine may be busy.
@@ -25,21 +24,13 @@ def local_superlink(home):
 
     A home and a port of its own, so that no other SuperLink takes the runs.
     """
-    port = free_port()
-    try:
+    with Processes() as started:
         yield {
-            **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(home),
-            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port), "FLWR_TELEMETRY_ENABLED": "0",
+            **started.environment, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         }  # fmt: skip
-    finally:
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = process.read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            if any("flower-superlink" in word for word in words) and str(port) in words:
-                os.kill(int(process.parent.name), signal.SIGTERM)
 
 
 def flwr(environment, *arguments):

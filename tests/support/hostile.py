@@ -33,39 +33,29 @@ def replace(reply, name, array):
     reply.content["arrays"][name] = array if isinstance(array, Array) else Array(array)
 
 
-def weight(reply):
-    return reply.content["arrays"][WEIGHT].numpy()
+def forged(change):
+    """Return an attack that replaces the weight by a function of it."""
+    return lambda reply: replace(reply, WEIGHT, change(reply.content["arrays"][WEIGHT].numpy()))
 
 
-def oversized(reply):
-    replace(reply, WEIGHT, np.concatenate([weight(reply)] * 2))
+def with_entry(value):
+    """Return an attack that replaces an entry of the weight."""
+
+    def change(weight):
+        weight = weight.copy()
+        weight[3, 4] = value
+        return weight
+
+    return forged(change)
 
 
-def other_dtype(reply):
-    replace(reply, WEIGHT, weight(reply).astype(np.float64))
+# A NumPy header that claims four terabytes, before four bytes.
+HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10, 100000000000), }\n"
+TERABYTES = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER + bytes(4)
 
 
-def not_a_number(reply):
-    forged = weight(reply)
-    forged[3, 4] = np.nan
-    replace(reply, WEIGHT, forged)
-
-
-def infinite(reply):
-    forged = weight(reply)
-    forged[0, 0] = -np.inf
-    replace(reply, WEIGHT, forged)
-
-
-def terabytes(reply):
-    """Send a NumPy header that claims four terabytes, before four bytes."""
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10, 100000000000), }\n"
-    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4)
-    replace(reply, WEIGHT, Array("float32", (10, 784), "numpy.ndarray", data))
-
-
-def garbage(reply):
-    replace(reply, WEIGHT, Array("float32", (10, 784), "numpy.ndarray", b"garbage" * 1000))
+def unreadable(data):
+    return forged(lambda _: Array("float32", (10, 784), "numpy.ndarray", data))
 
 
 def many_examples(reply):
@@ -190,28 +180,29 @@ def large_object(reply):
     reply.content["x"] = ConfigRecord({"x": bytes(65 * 2**20)})
 
 
-def dying(reply):
-    del reply
-    UPLOAD.write_text("die")
-
-
-def trickling(reply):
-    del reply
-    UPLOAD.write_text("trickle")
+def ending(how):
+    """Return what makes the upload of a reply end in this way."""
+    return lambda _: UPLOAD.write_text(how)
 
 
 # One a round, and a part of the reason with which it is rejected: first what only the server's app
 # can reject. Those that wait for the deadline come last: their device is still busy then.
 NOT_FINITE = "array '1.weight' has NaN or infinite values"
 ON_MODELS = [
-    (oversized, "array '1.weight' is float32[20, 784], expected float32[10, 784]"),
-    (other_dtype, "array '1.weight' is float64[10, 784], expected float32[10, 784]"),
-    (not_a_number, NOT_FINITE),
-    (terabytes, "array '1.weight' is float32[10, 100000000000], expected float32[10, 784]"),
-    (garbage, "array '1.weight' has an unreadable header"),
+    (
+        forged(lambda w: np.concatenate([w, w])),
+        "'1.weight' is float32[20, 784], expected",
+    ),
+    (
+        forged(lambda w: w.astype(np.float64)),
+        "'1.weight' is float64[10, 784], expected",
+    ),
+    (with_entry(np.nan), NOT_FINITE),
+    (unreadable(TERABYTES), "'1.weight' is float32[10, 100000000000], expected"),
+    (unreadable(b"garbage" * 1000), "array '1.weight' has an unreadable header"),
     (many_examples, "num-examples is 1000000000000, max-examples is 1000000000"),
     (failure, "everything is fine"),
-    (infinite, NOT_FINITE),
+    (with_entry(-np.inf), NOT_FINITE),
 ]
 ON_UPDATES = [
     (forged_round, "it answers round 999, and this is round 1; max-staleness is 0"),
@@ -229,7 +220,7 @@ ON_THE_WAY = [
     (many_arrays, REFUSED + "1"), (shared_record, REFUSED), (many_metrics, TOO_LARGE),
     (unreadable_name, "array"), (large_object, REFUSED + "push-object of"),
     (long_error, REFUSED),
-    (dying, "no reply in time"), (trickling, "no reply in time"),
+    (ending("die"), "no reply in time"), (ending("trickle"), "no reply in time"),
 ]  # fmt: skip
 # The reasons that a compressed strategy gives, where they differ.
 REASONS_COMPRESSED = {unreadable_name: "no ArrayRecord 'fedavg-strategies'"}

@@ -1,6 +1,7 @@
 """Federated training on real data in one process: the real loop, strategy and ClientApp."""
 
 import numpy as np
+import torch
 from flwr.app import ArrayRecord, ConfigRecord
 
 from fedavg_app.client_settings import ServerFacts, client_settings
@@ -13,7 +14,10 @@ from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server_app import run
 from fedavg_app.training_plan import make_plan
+from tasks.training.examples import Examples
+from tasks.training.local_training import TaskClient
 from tests.support.local_grid import LocalGrid
+from tests.support.task_clients import fit
 
 DEFAULTS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": 20, "fraction-train": 0.25,
@@ -35,7 +39,7 @@ def run_here(
 
 
 def model_without(clients, folder, **keys) -> ArrayRecord:
-    """Return the model of a whole run in which the training replies of these clients are rejected.
+    """Return the model of a run without the training replies of these clients.
 
     All clients take part in every round; the keys are spelt as on the command line.
     """
@@ -98,6 +102,18 @@ def train(
     config = make_config(**changes)
     grid = grid_type(config.model_dump(by_alias=True), config.num_clients, tamper)
     return grid, run_loop(grid, config, resolve(config), on_round_end)
+
+
+def round_of_algorithm_1(task, weights, splits, told) -> list[np.ndarray]:
+    """Return the weighted mean of the clients' models, by client trained on these examples."""
+    total, mean = sum(map(len, splits.values())), [np.zeros(array.shape) for array in weights]
+    for k, split in splits.items():
+        examples = Examples.stored(task, split, torch.device("cpu"))
+        client = TaskClient(task, task.model, examples, partition=k)
+        trained, count, _ = fit(client, weights, told)
+        assert count == len(split)
+        mean = [m + count / total * array for m, array in zip(mean, trained, strict=True)]
+    return [array.astype(np.float32) for array in mean]
 
 
 def model_arrays(result: TrainingResult) -> list[np.ndarray]:

@@ -44,19 +44,12 @@ def normalised() -> nn.Module:
     )
 
 
-class Adapter(nn.Module):
-    """A frozen linear classifier with a trained correction of low rank, as LoRA has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.base = nn.Linear(784, 1000).requires_grad_(requires_grad=False)
-        self.head = nn.Linear(1000, 10).requires_grad_(requires_grad=False)
-        self.down = nn.Linear(784, 4, bias=False)
-        self.up = nn.Linear(4, 1000, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        return self.head((self.base(x) + self.up(self.down(x))).relu())
+def volumes() -> nn.Module:
+    """Return three-dimensional convolutions, whose weights have five dimensions."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 1)), nn.Conv3d(1, 2, (1, 7, 7), stride=7), nn.ReLU(),
+        nn.Flatten(1, 2), nn.Conv2d(2, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
 
 
 def in_dtype(dtype):
@@ -71,44 +64,8 @@ def in_dtype(dtype):
     return task(Network, str(dtype))
 
 
-class Volumes(nn.Module):
-    """Three-dimensional convolutions, whose weights have five dimensions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv3d(1, 2, (1, 7, 7), stride=7)
-        self.flat = nn.Conv2d(2, 2, 1)
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.convolution(x.unsqueeze(2)).relu().squeeze(2)
-        return self.head(self.flat(x).relu().flatten(1))
-
-
-class Words(nn.Module):
-    """An image's rows as words of a sparse embedding, padded with 0, and a mask that is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(28 * 255 + 1, 8, sparse=True)
-        self.head = nn.Linear(8, 10)
-        self.kept: Tensor | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        words = (x * 255).sum(-1).flatten(1).round().long()
-        lengths = (words != 0).sum(1)
-        if not lengths.all():
-            raise ValueError("an empty line")
-        if self.kept is None:
-            self.kept = torch.ones(28)
-        vectors = self.embedding(words) * self.kept[:, None]
-        return self.head(vectors.sum(1) / lengths[:, None])
-
-
-VOLUMES = task(Volumes, "volumes")
-WORDS = dataclasses.replace(task(Words, "words"), prepare=lambda x: x.float() / 255)
+VOLUMES = task(volumes, "volumes")
 EVERYTHING = task(Everything, "everything")
-ADAPTER = task(Adapter, "adapter")
 NORMALISED = task(normalised, "normalised")
 FLOAT16, FLOAT64 = in_dtype(torch.float16), in_dtype(torch.float64)
 BFLOAT16, COMPLEX = in_dtype(torch.bfloat16), in_dtype(torch.complex64)

@@ -22,7 +22,14 @@ def simulated(runs, keys, *, cwd=ROOT, **options):
 
 
 def read_history(folder):
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    """Return the lines of a history; the last may be half written as yet."""
+    lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def history_of(runs):
+    """Return that of the only run in a folder of runs, which may not have begun."""
+    return next((read_history(path.parent) for path in Path(runs).glob("*/history.jsonl")), [])
 
 
 def read_summary(folder):

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from strategies.compression.vector_layout import Layout
-from strategies.rounds.aggregation import WeightedMean
+from strategies.rounds.aggregation import BufferMean, WeightedMean
 from strategies.rounds.model import TrainedArrays, buffer_norms, change_norm
-from tests.support.means import weighted_mean
 
 WEIGHTS = st.integers(1, 10**6)
 
@@ -34,6 +33,13 @@ def clients(draw, dtypes=(np.float32, np.float64)):
         for _ in weights
     ]
     return updates, weights
+
+
+def weighted_mean(updates, weights):
+    mean = BufferMean({name: np.zeros_like(array) for name, array in updates[0].items()})
+    for update, weight in zip(updates, weights, strict=True):
+        mean.add(update, weight)
+    return mean.result()
 
 
 @settings(max_examples=60, deadline=None)

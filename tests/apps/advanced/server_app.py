@@ -2,9 +2,9 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from advancedexample.shared import MeasuredGrid, save
-from advancedexample.strategy import CustomFedAvg
-from advancedexample.task import Net
+from .shared import MeasuredGrid, save
+from .strategy import CustomFedAvg
+from .task import Net
 
 app = ServerApp()
 
@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     result = strategy.start(
         grid=measured,
         initial_arrays=arrays,
-        train_config=ConfigRecord({"lr": context.run_config["lr"]}),
+        train_config=ConfigRecord({"lr": 0.1}),
         num_rounds=context.run_config["num-server-rounds"],
     )
 

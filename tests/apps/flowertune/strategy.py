@@ -1,12 +1,19 @@
 """The strategy of FlowerTune: it sets the learning rate of a round, and counts bytes."""
 
+import math
 from collections.abc import Iterable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from flowertuneexample.models import cosine_annealing
+
+def cosine_annealing(
+    current_round: int, total_round: int, lrate_max: float, lrate_min: float
+) -> float:
+    """Return the learning rate of a round, by a cosine schedule."""
+    cos_inner = math.pi * current_round / total_round
+    return lrate_min + 0.5 * (lrate_max - lrate_min) * (1 + math.cos(cos_inner))
 
 
 class CommunicationTracker:
@@ -36,7 +43,7 @@ class FlowerTuneLlm(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Configure the next round of training."""
-        config["learning-rate"] = cosine_annealing(server_round, *self.rates)
+        config["lr"] = cosine_annealing(server_round, *self.rates)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         self.comm_tracker.track(messages)
         return messages

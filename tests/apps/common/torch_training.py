@@ -1,27 +1,12 @@
+"""What the apps of torch share; `torch.manual_seed` fixes the order of the batches."""
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pytorchexample import shared
+from . import shared
 
-
-class Net(nn.Module):
-    """A small CNN with batch normalisation, for images of 8 x 8 pixels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
-        self.bn1 = nn.BatchNorm2d(32)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.bn2 = nn.BatchNorm2d(64)
-        self.pool = nn.MaxPool2d(2)
-        self.fc1 = nn.Linear(64 * 2 * 2, 128)
-        self.fc2 = nn.Linear(128, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.pool(torch.relu(self.bn1(self.conv1(x))))
-        x = self.pool(torch.relu(self.bn2(self.conv2(x))))
-        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+torch.set_num_threads(1)
 
 
 def tensors(examples: shared.Examples) -> TensorDataset:
@@ -31,30 +16,38 @@ def tensors(examples: shared.Examples) -> TensorDataset:
 
 
 def load_data(
-    partition_id: int, num_partitions: int, batch_size: int
+    partition_id: int, num_partitions: int, batch_size: int = 32, seed: int = 0
 ) -> tuple[DataLoader, DataLoader]:
     """Return a client's training and test batches."""
+    torch.manual_seed(seed)
     trainset, testset = map(tensors, shared.load_data(partition_id, num_partitions))
     return DataLoader(trainset, batch_size, shuffle=True), DataLoader(testset, batch_size)
 
 
-def train(net: Net, trainloader: DataLoader, epochs: int, lr: float) -> float:
+def server_data() -> DataLoader:
+    return DataLoader(tensors(shared.digits()[1]), batch_size=100)
+
+
+def size(loader: DataLoader) -> int:
+    return len(loader.dataset)
+
+
+def fit(optimizer: torch.optim.Optimizer, net: nn.Module, batches: DataLoader, epochs: int):
     """Train the model; return the mean loss of its batches."""
     criterion = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
     net.train()
     running_loss = 0.0
     for _ in range(epochs):
-        for images, labels in trainloader:
+        for images, labels in batches:
             optimizer.zero_grad()
             loss = criterion(net(images), labels)
             loss.backward()
             optimizer.step()
             running_loss += loss.item()
-    return running_loss / (epochs * len(trainloader))
+    return running_loss / (epochs * len(batches))
 
 
-def test(net: Net, testloader: DataLoader) -> tuple[float, float]:
+def test(net: nn.Module, testloader: DataLoader) -> tuple[float, float]:
     criterion = nn.CrossEntropyLoss(reduction="sum")
     net.eval()
     loss, correct, count = 0.0, 0, 0

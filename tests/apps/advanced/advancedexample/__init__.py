@@ -1,1 +1,0 @@
-"""advancedexample: A Flower / PyTorch app whose clients keep their own head."""

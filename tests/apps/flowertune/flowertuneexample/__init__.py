@@ -1,1 +1,0 @@
-"""flowertuneexample: A Flower app that fine-tunes a language model with LoRA."""

@@ -1,1 +1,0 @@
-"""jaxexample: A Flower / JAX app."""

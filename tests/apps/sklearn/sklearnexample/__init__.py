@@ -1,1 +1,0 @@
-"""sklearnexample: A Flower / scikit-learn app."""

@@ -158,6 +158,7 @@ def added_keys(command):
         del keys["data-source"]
     if "local-epochs" in command:
         del keys["local-steps"]
+        keys |= {"num-clients": "50", "fraction-train": "0.02"}  # one of 80 examples
     if "num-sampled-clients" in command:  # as many as a round has of a hundred
         del keys["num-clients"]
     if command.startswith("flwr run") and "num-supernodes" not in command:

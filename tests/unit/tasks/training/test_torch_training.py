@@ -233,6 +233,8 @@ def config(server_round, **keys):
             Reentrant, Experts, StochasticDepth, Unused, Handle, Hooked, SharedMemory)),
         (View, IMAGES),
         (lambda: networks.convolutions(nn.BatchNorm2d), IMAGES),
+        (networks.masked, IMAGES),
+        (networks.Replaced, IMAGES),
     ],
 )  # fmt: skip
 def test_two_clients_train_as_by_a_plain_loop_of_torch(network, examples, optimizer):

@@ -67,7 +67,7 @@ class Ledger:
 
 
 @pytest.mark.usefixtures("server_identity")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(EVENTS, min_size=CLIENTS, max_size=CLIENTS), min_size=3, max_size=9),
     st.sampled_from(["sparse", "ternary"]),

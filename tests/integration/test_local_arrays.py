@@ -108,6 +108,7 @@ def test_local_arrays_do_not_travel(strategy, arguments):
         _, result = train(
             grid_type=Recorded, task=PATH, local_arrays=local, strategy=strategy,
             strategy_args=arguments, num_clients=4, fraction_train=1.0, num_server_rounds=2,
+            local_steps=2,
         )  # fmt: skip
         assert not any(metrics.rejected for metrics in result.history)
     assert {name for name in names[""] if not name.startswith(("1.", "4."))} == names["1.*,4.*"]
@@ -223,7 +224,7 @@ def test_target_and_patience_use_the_clients_accuracy(tmp_path):
 
 
 def test_run_without_client_tests_warns_first_that_accuracy_will_be_unknown(tmp_path, caplog):
-    _, _, result = run_in_folder(tmp_path, 2, target=0.01, patience=1)
+    _, _, result = run_in_folder(tmp_path, 2, target=0.01, patience=1, local_steps=1)
     (warning,) = [record for record in caplog.records if "fraction-evaluate" in record.getMessage()]
     assert warning.getMessage() == (
         "local-arrays = '1.*,4.*' with fraction-evaluate = 0: the clients' own accuracy will not "
@@ -236,8 +237,8 @@ def test_run_without_client_tests_warns_first_that_accuracy_will_be_unknown(tmp_
     assert [summary[key] for key in keys] == [None] * 4
     assert not (result.folder / "best.safetensors").exists()
     caplog.clear()
-    run_in_folder(tmp_path, 1, fraction_evaluate=0.1)
-    run_in_folder(tmp_path, 1, local_arrays="")
+    run_in_folder(tmp_path, 1, fraction_evaluate=0.1, local_steps=1)
+    run_in_folder(tmp_path, 1, local_arrays="", local_steps=1)
     assert "fraction-evaluate" not in caplog.text
 
 

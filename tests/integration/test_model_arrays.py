@@ -195,8 +195,9 @@ def models_of(strategy, **changes):
 def test_buffers_are_the_mean_of_the_clients():
     """Without compression either way, the compressed strategy is FedAvg, buffers included."""
     arguments = "uplink = 'float32', downlink = 'float32', weights = 'samples'"
-    ours = models_of("compressed", strategy_args=arguments, num_server_rounds=3)
-    theirs = models_of("fedavg", num_server_rounds=3)
+    few = {"num_server_rounds": 3, "local_steps": 5}
+    ours = models_of("compressed", strategy_args=arguments, **few)
+    theirs = models_of("fedavg", **few)
     assert_same_change(*(models.values() for models in (ours[3], theirs[3], theirs[0])))
     np.testing.assert_array_equal(ours[3][BUFFERS[2]], theirs[3][BUFFERS[2]])
 

@@ -118,12 +118,10 @@ def test_stc_with_local_arrays_is_as_accurate_as_fedavg_whose_clients_keep_their
     seen = []
     strategy = STC(**P, local_arrays=("head.*",))
     app = personal_app(compression_mod, own_head=own_head, seen=seen)
-    result, grid, _ = run(strategy, app, 60)
+    result, grid, _ = run(strategy, app, 40)
     assert grid.errors == []
-    _, _, plain = run(flower.FedAvg(fraction_evaluate=0.0), personal_app(own_head=True), 60)
-    for number in (30, 60):
-        own = result.evaluate_metrics_clientapp[number]["own"]
-        assert own > plain[number] - 0.04
+    _, _, plain = run(flower.FedAvg(fraction_evaluate=0.0), personal_app(own_head=True), 40)
+    assert result.evaluate_metrics_clientapp[40]["own"] > plain[40] - 0.04
     assert all(names == list(Net().state_dict()) for names in seen)
     torch.manual_seed(0)
     initial = Net().state_dict()

@@ -22,11 +22,28 @@ def digits() -> tuple[Examples, Examples]:
     return (x[:1440], y[:1440]), (x[1440:], y[1440:])
 
 
-def load_data(partition_id: int, num_partitions: int) -> tuple[Examples, Examples]:
-    """Return a client's training and test examples: an IID share, split 80 to 20."""
+def load_data(
+    partition_id: int, num_partitions: int, seed: int | None = None
+) -> tuple[Examples, Examples]:
+    """Return a client's training examples, shuffled by a seed, and its test examples.
+
+    They are an IID share, split 80 to 20.
+    """
     x, y = (array[partition_id::num_partitions] for array in digits()[0])
-    cut = len(y) * 4 // 5
-    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
+    order = np.arange(len(y) * 4 // 5)
+    test = x[len(order) :], y[len(order) :]
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(order)
+    return (x[order], y[order]), test
+
+
+def server_data() -> Examples:
+    """Return the server's test examples."""
+    return digits()[1]
+
+
+def size(examples: Examples) -> int:
+    return len(examples[1])
 
 
 class MeasuredGrid:

@@ -25,7 +25,7 @@ def load_data(
 
 
 def server_data() -> DataLoader:
-    return DataLoader(tensors(shared.digits()[1]), batch_size=100)
+    return DataLoader(tensors(shared.server_data()), batch_size=100)
 
 
 def size(loader: DataLoader) -> int:

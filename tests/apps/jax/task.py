@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from . import shared
+from .shared import Examples, load_data, server_data, size
+
+__all__ = ["load_data", "server_data", "size"]
 
 EPOCHS, BATCH_SIZE, TRAIN_CONFIG = 1, 16, {"lr": 0.05}
 SIZES = (64, 128, 64, 10)
@@ -37,21 +39,6 @@ def save_model(model: Model, state: RecordDict) -> ArrayRecord:
     return ArrayRecord([np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(model.params)])
 
 
-def load_data(partition_id: int, num_partitions: int, seed: int) -> tuple:
-    """Return a client's training examples, in the order of an epoch, and its test examples."""
-    (x, y), test = shared.load_data(partition_id, num_partitions)
-    order = np.random.default_rng(seed).permutation(len(y))
-    return (x[order], y[order]), test
-
-
-def server_data() -> shared.Examples:
-    return shared.digits()[1]
-
-
-def size(examples: shared.Examples) -> int:
-    return len(examples[1])
-
-
 def predict(params: Params, x: jax.Array) -> jax.Array:
     for weight, bias in params[:-1]:
         x = jax.nn.relu(x @ weight + bias)
@@ -70,7 +57,7 @@ def step(params: Params, x: jax.Array, y: jax.Array, lr: float) -> tuple[Params,
     return jax.tree_util.tree_map(lambda p, g: p - lr * g, params, grads), loss
 
 
-def train(model: Model, examples: shared.Examples, epochs: int, lr: float) -> float:
+def train(model: Model, examples: Examples, epochs: int, lr: float) -> float:
     """Train the model; return the mean loss of its batches."""
     losses, (x, y) = [], examples
     for _ in range(epochs):
@@ -81,7 +68,7 @@ def train(model: Model, examples: shared.Examples, epochs: int, lr: float) -> fl
     return float(np.mean(losses))
 
 
-def test(model: Model, examples: shared.Examples) -> tuple[float, float]:
+def test(model: Model, examples: Examples) -> tuple[float, float]:
     x, y = examples
     accuracy = (predict(model.params, x).argmax(1) == y).mean()
     return float(loss_fn(model.params, x, y)), float(accuracy)

@@ -7,7 +7,9 @@ from flwr.app import ArrayRecord, RecordDict
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from . import shared
+from .shared import Examples, load_data, server_data, size
+
+__all__ = ["load_data", "server_data", "size"]
 
 EPOCHS, TRAIN_CONFIG = 3, {}
 
@@ -28,26 +30,14 @@ def save_model(model: LogisticRegression, state: RecordDict) -> ArrayRecord:
     return ArrayRecord([model.coef_, model.intercept_])
 
 
-def load_data(partition_id: int, num_partitions: int, seed: int) -> tuple:
-    return shared.load_data(partition_id, num_partitions)
-
-
-def server_data() -> shared.Examples:
-    return shared.digits()[1]
-
-
-def size(examples: shared.Examples) -> int:
-    return len(examples[1])
-
-
-def train(model: LogisticRegression, examples: shared.Examples, epochs: int, lr: float) -> float:
+def train(model: LogisticRegression, examples: Examples, epochs: int, lr: float) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few iterations do not converge
         model.set_params(max_iter=epochs).fit(*examples)
     return test(model, examples)[0]
 
 
-def test(model: LogisticRegression, examples: shared.Examples) -> tuple[float, float]:
+def test(model: LogisticRegression, examples: Examples) -> tuple[float, float]:
     x, y = examples
     loss = log_loss(y, model.predict_proba(x), labels=model.classes_)
     return float(loss), float(model.score(x, y))

@@ -108,7 +108,7 @@ def round_of_algorithm_1(task, weights, splits, told) -> list[np.ndarray]:
     """Return the weighted mean of the clients' models, by client trained on these examples."""
     total, mean = sum(map(len, splits.values())), [np.zeros(array.shape) for array in weights]
     for k, split in splits.items():
-        examples = Examples.stored(task, split, torch.device("cpu"))
+        examples = Examples.stored(split, torch.device("cpu"), task.prepare)
         client = TaskClient(task, task.model, examples, partition=k)
         trained, count, _ = fit(client, weights, told)
         assert count == len(split)

@@ -45,6 +45,9 @@ NOT_RUN = {
     "It needs a server and devices: test_literal_deployment.py and test_access.py have them.": (
         r"deployment/super|flwr (supernode|ls|run \. deployment)|curl|sqlite3|ssh -|.*flower-super"
     ),
+    "It needs a server and a device of Node.js: test_javascript_devices.py has them.": (
+        r"NODE_EXTRA_CA_CERTS"
+    ),
     "It needs systemd.": r"systemctl|journalctl",
     "It needs Docker.": r"docker compose",
     "It needs a GPU.": r"make gpu-check",
@@ -54,7 +57,7 @@ NOT_RUN = {
     ),
     "It needs a second machine; test_ray_nodes.py has two nodes.": r"ray start|.* --ray-address",
     "It takes minutes.": r"make hashes|python -m benchmarks\.",
-    "It serves until it is stopped.": r"tensorboard",
+    "It serves until it is stopped.": r"tensorboard|python3 -m http\.server",
 }
 RUN = [command for command in COMMANDS if not any(re.match(p, command) for p in NOT_RUN.values())]
 # They start neither Ray nor Flower; test_short_runs.py has a quick run of each.

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
-from strategies.flower_arrays import from_record, to_record
+from strategies.rounds.flower_arrays import from_record, to_record
 
 import strategies
 import tasks

@@ -15,10 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
-from strategies.rounds.flower_arrays import from_record, to_record
 
 import strategies
 import tasks
+from strategies.rounds.flower_arrays import from_record, to_record
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
 from tasks.training.examples import Examples

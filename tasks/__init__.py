@@ -4,6 +4,7 @@ A name is one of `BUILT_IN`, or "package.module:TASK" for any importable `tasks.
 """
 
 import pkgutil
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -32,10 +33,14 @@ def check_name(name: str) -> str:
 
     Raises:
         ValueError: An unknown name.
+        ModuleNotFoundError: There is no such package.
     """
     path = BUILT_IN.get(name, name)
     if ":" not in path:
         raise ValueError(f"known tasks: {', '.join(names())}; or package.module:TASK")
+    package = path.partition(":")[0].partition(".")[0]
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     return path
 
 

@@ -159,13 +159,14 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
 
 
 def check_names(config: RunConfig) -> None:
-    """Check the names that the config gives; torch is not imported for it.
+    """Check the names that the config gives, and the strategy's arguments, without torch.
 
     Raises:
-        ConfigError: There is no such task, strategy or partition.
+        ConfigError: There is no such task, strategy or partition, or as for `make_strategy`.
     """
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
+    make_strategy(config)
     make_partitioner(config.partition, config.partition_args.values)
 
 

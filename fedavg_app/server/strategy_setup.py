@@ -43,8 +43,8 @@ class Components:
     strategy: Runner
 
 
-def make_strategy(config: RunConfig, model: GlobalModel) -> Runner:
-    """Return the strategy that the config names.
+def make_strategy(config: RunConfig, model: GlobalModel | None = None) -> Runner:
+    """Return the strategy that the config names; without a model it can only be looked at.
 
     Raises:
         ConfigError: It refuses its arguments, or a round needs more replies than it has clients.
@@ -146,12 +146,12 @@ def reporting_strategy_errors(config: RunConfig) -> Iterator[None]:
         raise ConfigError(key, config.strategy_args or config.strategy, reason) from error
 
 
-def _run_settings(config: RunConfig, model: GlobalModel) -> RunSettings:
+def _run_settings(config: RunConfig, model: GlobalModel | None) -> RunSettings:
     """Return what the strategy may know of the run."""
     clients = cohort_size(config.fraction_train, config.num_clients)
     if config.min_replies > clients:
         fix = f"a round has {clients} clients; give at most {clients}, or a larger fraction-train"
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
-    buffers = tuple(name for name in model.sent if name in model.arrays.buffers)
+    buffers = tuple(name for name in model.sent if name in model.arrays.buffers) if model else ()
     return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)

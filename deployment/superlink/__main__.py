@@ -20,7 +20,7 @@ from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
 from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.one_origin import OneOrigin
+from deployment.superlink.one_origin import one_origin
 from deployment.superlink.replies import Replies
 
 
@@ -35,12 +35,11 @@ def main() -> None:
     replies, deliveries = Replies(own.max_reply_bytes, str(folder)), Deliveries()
     gate = Middleware(Gate, replies=replies, monitor=Monitor(), deliveries=deliveries)
     requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
-    page = [Middleware(OneOrigin, origin=own.allow_origin)] if own.allow_origin else []
+    page = [Middleware(one_origin, origin=own.allow_origin)] if own.allow_origin else []
     try:
         _check_host(_option("--host", "127.0.0.1"))
         if not re.fullmatch(r"(https?://[^/*\s]+)?", own.allow_origin):
-            fix = "give what browsers send, such as https://example.org"
-            raise ValueError(f"--allow-origin {own.allow_origin}: {fix}")
+            raise ValueError(f"--allow-origin {own.allow_origin}: give one as https://example.org")
         run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")

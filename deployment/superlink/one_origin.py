@@ -7,20 +7,18 @@ from deployment.superlink.fleet_only import FLEET_PATHS
 from deployment.superlink.requests import PUBLIC_KEY, SIGNATURE, TIMESTAMP
 
 
-class OneOrigin:
-    """Answer a browser's preflights for the fleet API, and name the origin in its answers.
+def one_origin(app: ASGIApp, origin: str) -> ASGIApp:
+    """Return an app that answers browsers' preflights for the fleet API, and passes on the rest.
 
     Args:
         app: The ASGI app that answers everything else.
         origin: The page's, such as "https://example.org"; browsers keep all others out.
     """
+    headers = [name.decode() for name in (PUBLIC_KEY, SIGNATURE, TIMESTAMP)]
+    shared = CORSMiddleware(app, [origin], ["POST"], headers, max_age=7200)
 
-    def __init__(self, app: ASGIApp, origin: str) -> None:
-        headers = [name.decode() for name in (PUBLIC_KEY, SIGNATURE, TIMESTAMP)]
-        self._app = app
-        self._shared = CORSMiddleware(app, [origin], ["POST"], headers, max_age=7200)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer a preflight."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_fleet = scope["type"] == "http" and scope["path"] in FLEET_PATHS
-        await (self._shared if is_fleet else self._app)(scope, receive, send)
+        await (shared if is_fleet else app)(scope, receive, send)
+
+    return answer

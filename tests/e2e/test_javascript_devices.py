@@ -21,7 +21,6 @@ import tasks
 from strategies.rounds.flower_arrays import from_record, to_record
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support import idx_files
 from tests.support.chromium import PROGRAM, Page, needs_chromium
@@ -30,6 +29,7 @@ from tests.support.documents import ROOT
 from tests.support.javascript import needs_node
 from tests.support.replies import cohort
 from tests.support.rounding import assert_same_change
+from tests.support.task_clients import fit
 
 pytestmark = [
     pytest.mark.slow,
@@ -151,15 +151,16 @@ def in_one_process(name, arguments, splits, rounds, config):
     """Return what our own clients and server make of the initial model, by the arrays' names."""
     task, cpu = tasks.load("mnist-logistic"), torch.device("cpu")
     network = task.networks(SEED, cpu)
-    clients = [TaskClient(task, network, Examples.stored(task, split, cpu)) for split in splits]
+    clients = [TaskClient(task, network, task.examples(split, cpu)) for split in splits]
     runner, mod = strategies.build(name, arguments), strategies.client_mod(name, arguments)
     nodes = range(10, 10 + len(clients))
     contexts = [Context(1, node, {}, RecordDict(), {}) for node in nodes]
     model = to_record(initial())
 
-    def fit(message, context):
+    def train(message, context):
         arrays, told = from_record(message.content["arrays"]), dict(message.content["config"])
-        trained, count, _ = clients[context.node_id - 10].fit(list(arrays.values()), told)
+        client = clients[context.node_id - 10]
+        trained, count, _ = fit(client, list(arrays.values()), told)
         found = to_record(dict(zip(arrays, trained, strict=True)))
         content = {"arrays": found, "metrics": MetricRecord({"num-examples": count})}
         return Message(RecordDict(content), reply_to=message)
@@ -168,8 +169,8 @@ def in_one_process(name, arguments, splits, rounds, config):
         told = ConfigRecord({"learning-rate": 0.04, "seed": SEED, **config})
         sent = runner.configure_train(number, model, told, cohort(*nodes))
         pairs = zip(sent, contexts, strict=True)
-        replies = [mod(*pair, fit) if mod else fit(*pair) for pair in pairs]
-        model = runner.finish_round(number, replies).model
+        replies = [mod(*pair, train) if mod else train(*pair) for pair in pairs]
+        model = runner.finish_round(replies).model
     return from_record(model)
 
 

@@ -16,12 +16,12 @@ from strategies.compression.ternary import Ternary
 from strategies.compression.vector_layout import Layout
 from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tasks.training.random_streams import torch_generator
 from tests.support.idx_files import encode
 from tests.support.javascript import as_text, as_vector, needs_node, node, value, vector_text
 from tests.support.rounding import assert_same_change
+from tests.support.task_clients import fit
 
 pytestmark = needs_node
 
@@ -38,10 +38,10 @@ def test_training_is_that_of_torch(task, work):
     task, cpu = tasks.load(task), torch.device("cpu")
     split = MNIST.load(DataOptions("embedded")).train.part(slice(0, None, 109))
     network = task.networks(3, cpu)
-    client = TaskClient(task, network, Examples.stored(task, split, cpu), partition=2)
+    client = TaskClient(task, network, task.examples(split, cpu), partition=2)
     start = [array.numpy().copy() for array in task.initial_model(3).state_dict().values()]
     config = {"learning-rate": 0.05, "seed": 3, "server-round": 4, **work}
-    trained, _, metrics = client.fit(start, config)
+    trained, _, metrics = fit(client, start, config)
     order = torch.randperm(len(split), generator=torch_generator(3, "batches", 2, 4)).tolist()
     (answer,) = node(("train", {
         "shapes": [array.shape for array in start], "settings": config, "order": order,

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from deployment.superlink.fleet_only import FleetApiOnly
-from deployment.superlink.one_origin import OneOrigin
+from deployment.superlink.one_origin import one_origin
 from tests.unit.deployment.superlink.test_superlink import launch
 
 PAGE = "https://page.example.org"
@@ -30,7 +30,7 @@ def ask(request):
         return PlainTextResponse("told")
 
     routes = [Route(path, told, methods=["POST"]) for path in (FLEET, CONTROL)]
-    middleware = [Middleware(OneOrigin, origin=PAGE), Middleware(FleetApiOnly)]
+    middleware = [Middleware(one_origin, origin=PAGE), Middleware(FleetApiOnly)]
     app = Starlette(routes=routes, middleware=middleware)
     transport = httpx.ASGITransport(app, client=(request.param, 40000))
 

@@ -1,10 +1,9 @@
 """A SuperLink that serves only the fleet API to other machines, and judges what devices send.
 
-    python -m deployment.superlink [--max-reply-bytes BYTES] [--allow-origin ORIGIN]
-        [OPTION OF flower-superlink]...
+    python -m deployment.superlink [--max-reply-bytes BYTES] [--allow-origin ORIGIN] [OPTION]...
 
-Devices reach it from anywhere with a registered key. `flwr`, which starts runs and registers keys,
-works on this machine only.
+The options are those of flower-superlink. Devices reach it from anywhere with a registered key.
+`flwr`, which starts runs and registers keys, works on this machine only.
 """
 
 import argparse

@@ -107,6 +107,7 @@ class Upload:
         self._objects.add(object_id, part)
         self.last_arrival = time.monotonic()
         if self.is_complete and self._objects.size(self.reply_id) > self._most:
+            del self._places[object_id]
             raise RefusedError(f"the reply unfolds to more than {self._most} bytes")
 
     def content(self, object_id: str) -> bytes:

@@ -216,8 +216,8 @@ REFUSED = "refused by the SuperLink's gate: "
 MALFORMED, TOO_LARGE = REFUSED + "malformed object: ", "takes more than "
 ON_THE_WAY = [
     (false_chunk, MALFORMED), (negative_chunk, MALFORMED),
-    (repeated_chunk, REFUSED + "the reply unfolds to more than"), (large, TOO_LARGE),
-    (many_arrays, REFUSED + "1"), (shared_record, REFUSED), (many_metrics, TOO_LARGE),
+    (repeated_chunk, TOO_LARGE), (large, TOO_LARGE), (many_arrays, REFUSED + "1"),
+    (shared_record, REFUSED + "the reply unfolds to more than"), (many_metrics, TOO_LARGE),
     (unreadable_name, "array"), (large_object, REFUSED + "push-object of"),
     (long_error, REFUSED),
     (ending("die"), "no reply in time"), (ending("trickle"), "no reply in time"),

@@ -20,7 +20,7 @@ from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.monitor import LOGGED, Monitor
 from deployment.superlink.replies import Replies
-from tests.support.gated_device import NODE, Device, as_sent, record
+from tests.support.gated_device import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"
 ALPHABET = f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/".encode()
@@ -257,6 +257,18 @@ def test_reply_of_which_an_object_is_refused_becomes_an_error(device, content, s
     assert ask(gate, "push-object", push)[0] == status
     assert reason in sent_error(*(body for _, body in superlink.asked[1:])).object_content
     assert ask(gate, "push-object", push_of(announcement, *next(iter(contents.items()))))[0] == 403
+
+
+def test_reply_that_unfolds_to_too_much_becomes_an_error(device):
+    gate, _, superlink = given(device, OPENED, STORED)
+    announcement, contents = device.announcement(forged_record(bytes(200_000), [0] * 100))
+    announced(gate, announcement)
+    statuses = [
+        ask(gate, "push-object", push_of(announcement, *item))[0] for item in contents.items()
+    ]
+    assert statuses == [200] * (len(contents) - 1) + [403]
+    sent = sent_error(*(body for _, body in superlink.asked[1:]))
+    assert b"the reply unfolds to more than" in sent.object_content
 
 
 def spelled_otherwise():

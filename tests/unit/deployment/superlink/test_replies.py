@@ -1,7 +1,5 @@
 """Which replies of a device are received: messages and replies are Flower's own."""
 
-import json
-
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
@@ -10,7 +8,7 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
-from deployment.superlink.replies import SPARE_BYTES, RefusedError, Replies
+from deployment.superlink.replies import RefusedError, Replies
 from tests.support.gated_device import MODEL, NODE, RUN, Device, forged_record, record
 
 OTHER = 6
@@ -263,15 +261,3 @@ def test_reply_that_is_large_is_kept_in_a_file_without_a_name(tmp_path):
     assert not [*tmp_path.iterdir()]
     assert upload._file._rolled
     assert {object_id: upload.content(object_id) for object_id in contents} == contents
-
-
-def test_numbers_of_an_array_are_counted_before_they_are_read(device):
-    """The spare bytes allow some 16,000."""
-    body = json.dumps({"dtype": "x", "shape": [0] * 10**6, "stype": "x", "arraychunk_ids": []})
-    content = as_array(body.encode())
-    assert len(content) > SPARE_BYTES
-    request, _ = device.announcement(record(MODEL))
-    request.message_object_trees[0].children.add().object_id = get_object_id(content)
-    session = device.replies.announce(request, {}).session_id
-    with pytest.raises(RefusedError, match="takes more than"):
-        device.push(get_object_id(content), content, session)

@@ -3,7 +3,7 @@
 The rule is that of Jamieson and Talwalkar (arXiv 1502.07943) with eta = 3: after 1/9 and after 1/3
 of the budget the best third stays in. So do candidates close to the best, since values between two
 rounds differ by as much, and candidates with few rounds so far: error feedback and clients with few
-classes start slowly. The numbers were chosen on recorded runs (docs/choosing-a-compressor.md).
+classes start slowly. The numbers were chosen on recorded runs (docs/plans.md).
 """
 
 import math

@@ -156,7 +156,7 @@ def mega(metrics, direction):
 
 
 def test_choice_among_recorded_runs_is_close_to_the_best():
-    """By the error rate, as docs/choosing-a-compressor.md says."""
+    """By the error rate, as docs/plans.md says."""
     ratios = []
     for limits, runs, top in cases():
 

@@ -4,6 +4,7 @@ A name is one of `BUILT_IN`, or "package.module:TASK" for any importable `tasks.
 """
 
 import pkgutil
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def check_name(name: str) -> str:
     if ":" not in path:
         raise ValueError(f"known tasks: {', '.join(names())}; or package.module:TASK")
     package = path.partition(":")[0].partition(".")[0]
-    if find_spec(package) is None:
+    if package not in sys.modules and find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     return path
 

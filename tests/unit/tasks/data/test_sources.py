@@ -103,11 +103,9 @@ def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
     logged = []
     serve(monkeypatch, [mirror], checksums(mnist_files[0]))
     break_file(mnist_files[0] / f"{NAMES[1]}.gz")
-    why = (
-        "data-source = 'mirror': MNIST cannot be loaded (RuntimeError: Error downloading "
-        f"{NAMES[1]}.gz: Tried {mirror}, got: {reason}"
-    )
-    with pytest.raises(DataError, match=rf"^{re.escape(why)}.*\); give data-dir, [^\n]*$"):
+    # The rest is torchvision's own text, which differs between its releases.
+    why = re.escape("data-source = 'mirror': MNIST cannot be loaded (RuntimeError: ")
+    with pytest.raises(DataError, match=rf"^{why}.*{reason}.*\); give data-dir, [^\n]*$"):
         MNIST.load(DataOptions("mirror"))
     assert cached(cache) == []
     data = replace(MNIST, embedded=embedded).load(DataOptions("auto"))
@@ -116,7 +114,8 @@ def test_failed_download_is_explained_and_auto_takes_the_embedded_part(
     (level, message), = logged  # fmt: skip
     assert level == logging.WARNING
     start = "taking data-source=embedded: MNIST cannot be downloaded ("
-    assert message.startswith(f"{start}{reason}")
+    assert message.startswith(start)
+    assert reason in message
     assert "\n" not in message
     assert "http:" not in message
 

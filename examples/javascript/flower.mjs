@@ -179,7 +179,8 @@ export class Device {
       } else await sleep(Math.min(3, Math.max(0.3, (Date.now() - last) / 10000)));
     });
     clearInterval(beats);
-    if (this.id) await this.call("deactivate-node", field(1, this.id));
+    const goodbye = () => this.call("deactivate-node", field(1, this.id));
+    if (this.id) await goodbye().catch((error) => this.tell(error.message));
   }
 
   // Repeat a step until it returns true or the device is stopped, after 3 s if it has failed.
@@ -190,7 +191,22 @@ export class Device {
     }
   }
 
-  async call(name, ...fields) {
+  // Return the answer's fields. A request without an answer, as on a connection that was closed
+  // meanwhile, or with HTTP 5xx is sent again: a message is given once, and the run waits for it.
+  async call(...request) {
+    for (let left = 4; ; left -= 1) {
+      try {
+        return await this.post(...request);
+      } catch (error) {
+        error.message = `${request[0]}: ${error.message}`;
+        if (error.refused || left === 0 || this.stopped) throw error;
+        this.tell(error.message);
+        await sleep(1);
+      }
+    }
+  }
+
+  async post(name, ...fields) {
     const time = new Date().toISOString().replace("Z", "+00:00");
     const answer = await fetch(`${this.address}/v1/fleet/${name}`, {
       method: "POST", body: concat(...fields), headers: {
@@ -200,8 +216,9 @@ export class Device {
       },
     });
     const data = new Uint8Array(await answer.arrayBuffer());
-    if (!answer.ok) throw new Error(`${name}: HTTP ${answer.status} ${decoder.decode(data)}`);
-    return parse(data);
+    if (answer.ok) return parse(data);
+    const error = new Error(`HTTP ${answer.status} ${decoder.decode(data)}`);
+    throw Object.assign(error, { refused: answer.status < 500 });
   }
 
   // Return the next message, {metadata, content}; undefined if there is none.

@@ -183,7 +183,7 @@ def test_ray_that_a_program_has_started_is_used_and_left_to_it(processes, tmp_pa
 def test_workers_run_the_code_of_the_drivers_checkout(tmp_path):
     """Whatever package is installed: here the checkout's compressor fails on clients."""
     working_tree(tmp_path)
-    with (tmp_path / "strategies" / "compression" / "float16.py").open("a") as file:
+    with (tmp_path / "strategies" / "compression" / "floats.py").open("a") as file:
         file.write("\n\ndef fail(*_):\n    raise RuntimeError('of the checkout')\n")
         file.write("\n\nFloat16.encode = fail\n")
     done = ran(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from flwr.app import Message
@@ -86,7 +87,8 @@ class RoundMessenger:
         exchange, outcome = advance(exchanges)
         while exchange is not None:
             awaited = self._send(exchange, cohort, server_round, purpose)
-            traffic += awaited.collect(partial(take, exchange))
+            cost = awaited.collect(partial(take, exchange))
+            traffic += cost if exchange.is_main else replace(cost, num_messages=0, num_sent=0)
             exchange, outcome = advance(exchanges)
         assert outcome is not None
         return outcome, traffic

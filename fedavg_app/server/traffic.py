@@ -34,9 +34,9 @@ class Traffic:
     """What the messages of a round cost, and which were not answered.
 
     Attributes:
-        num_messages: How many messages there are.
+        num_messages: How many messages train, or test, the model.
         num_sent: How many of them were sent.
-        bytes_down: The bytes of these.
+        bytes_down: The bytes of these and of a round's other messages.
         bytes_up: The bytes of the replies.
         largest_down: The bytes of the largest message.
         largest_up: The bytes of the largest reply.
@@ -56,11 +56,11 @@ class Traffic:
     virtual_seconds: dict[str, float] = field(default_factory=dict)
 
     def __add__(self, later: "Traffic") -> "Traffic":
-        """Return what two exchanges cost together; the number of messages is the later one's."""
+        """Return what two exchanges cost together."""
         before = self.virtual_seconds
         return Traffic(
-            later.num_messages,
-            later.num_sent,
+            self.num_messages + later.num_messages,
+            self.num_sent + later.num_sent,
             self.bytes_down + later.bytes_down,
             self.bytes_up + later.bytes_up,
             max(self.largest_down, later.largest_down),

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -61,9 +61,12 @@ class ServerFacts:
         Raises:
             KeyError: It does not say where the data are from.
         """
-        message = {"data-source": message["data-source"], **message}
-        keys = {field.name: kebab(field.name) for field in fields(cls)}
-        return cls(**{name: message[key] for name, key in keys.items() if key in message})
+        return cls(
+            message["data-source"],
+            message.get("data-dir", ""),
+            message.get("num-clients", 0),
+            message.get("fixed-arrays", ""),
+        )
 
     @property
     def data_options(self) -> DataOptions:

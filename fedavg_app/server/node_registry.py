@@ -242,9 +242,8 @@ class NodeRegistry(Nodes):
             ConfigError: In a simulation it has other data; a device with others takes no part.
         """
         node = self._nodes[number]
-        if (
-            self.by_client.get(node.client) != number
-        ):  # a holder that is asked again keeps its place
+        # A node that is a client already keeps its place when it is asked again.
+        if self.by_client.get(node.client) != number:
             self._nodes[number] = self._nodes.pop(number)
         node.query, node.client, node.own_data = "", -1, None
         try:

@@ -134,13 +134,12 @@ def _clock(
     config: RunConfig, rows: Rows, plan: TrainingPlan, strategy: Runner
 ) -> VirtualClock | None:
     """Return the run's virtual clock, if it has one."""
-    if not config.links:
-        if strategy.takes_late and config.over_selection:
-            text = "which replies are late depends on the machines: give links for a virtual clock"
-            logger.info(text)
-        return None
     whole = bool(strategy.local_work)
-    return make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
+    clock = make_clock(config, rows.sizes, plan.seconds_per_example, whole_data=whole)
+    if clock is None and strategy.takes_late and config.over_selection:
+        text = "which replies are late depends on the machines: give links for a virtual clock"
+        logger.info(text)
+    return clock
 
 
 def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":

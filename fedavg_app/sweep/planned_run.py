@@ -62,15 +62,12 @@ def identity(config: TrainingConfig) -> Identity:
     Raises:
         ConfigError: Its task, whose default rate is to be taken, is not known.
     """
-    if config.learning_rate == "auto":
+    if config.learning_rate == "auto" or config.objective != "auto":
         # A machine that only makes tables may lack the device.
         task = load_task(config.model_copy(update={"device": "auto"}))
-        rate = make_plan(config, task).learning_rate
-        config = config.model_copy(update={"learning_rate": rate})
-    if config.objective != "auto":
-        task = load_task(config.model_copy(update={"device": "auto"}))
-        if make_plan(config, task).objective == task.default_objective():
-            config = config.model_copy(update={"objective": "auto"})
+        plan = make_plan(config, task)
+        own = "auto" if plan.objective == task.default_objective() else config.objective
+        config = config.model_copy(update={"learning_rate": plan.learning_rate, "objective": own})
     return frozenset(settings(config).items())
 
 

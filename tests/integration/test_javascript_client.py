@@ -1,7 +1,10 @@
 """The example in JavaScript trains, signs and writes records as the rest of the project does."""
 
 import base64
+import http.server
+import json
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from tasks.data.dataset import DataOptions
 from tasks.data.mnist import MNIST
 from tasks.training.local_training import TaskClient
 from tasks.training.random_streams import torch_generator
+from tests.support.documents import ROOT
 from tests.support.idx_files import encode
 from tests.support.javascript import as_text, as_vector, needs_node, node, value, vector_text
 from tests.support.rounding import assert_same_change
@@ -128,3 +132,46 @@ def test_keys_and_signatures_are_those_of_ssh_and_flower(tmp_path):
 def test_codec_of_a_run_is_ours(text, arguments):
     (answer,) = node(("codecOf", {"strategy": "stc", "strategy-args": text}))
     assert value(answer) == str(strategies.build("stc", arguments).strategy.codec)
+
+
+def test_request_without_an_answer_is_sent_again_and_a_refused_one_is_not():
+    """A connection that is closed, status 503, an answer, status 403."""
+    asked = []
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            asked.append((self.path, body))
+            if len(asked) == 1:
+                self.close_connection = True  # without a word
+                return
+            status, answer = [(503, b"locked"), (200, b"\x08\x07"), (403, b"no")][len(asked) - 2]
+            self.send_response(status)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    script = f"""
+        import {{ Device, makeKeys, publicPem }} from "{ROOT}/examples/javascript/flower.mjs";
+        const keys = await makeKeys(), told = [];
+        const address = "http://127.0.0.1:{server.server_port}";
+        const device = new Device(address, keys, (line) => told.push(line));
+        device.publicKey = await publicPem(keys);
+        const answer = Number((await device.call("pull-object", new Uint8Array([1, 2])))[1][0]);
+        const refused = await device.call("push-object").catch((error) => error.message);
+        console.log(JSON.stringify({{ answer, told, refused }}));
+    """
+    words = ["node", "--input-type=module", "-e", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    server.shutdown()
+    said = json.loads(done.stdout)
+    assert asked == [("/v1/fleet/pull-object", b"\1\2")] * 3 + [("/v1/fleet/push-object", b"")]
+    assert said["answer"] == 7
+    assert said["told"][0].startswith("pull-object: fetch failed")
+    assert said["told"][1:] == ["pull-object: HTTP 503 locked"]
+    assert said["refused"] == "push-object: HTTP 403 no"

@@ -12,6 +12,7 @@ from fedavg_app.ray_engine import simulation
 from fedavg_app.ray_engine.simulation import StatusLine
 from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
+from tasks.arguments import Arguments
 from tasks.data.dataset import DataError
 from tests.support.local_grid import LocalGrid
 
@@ -55,6 +56,26 @@ def refusal(monkeypatch):
 )
 def test_setting_that_cannot_be_used_is_refused_before_workers_start(refusal, changes, why):
     assert refusal(CONFIG.model_copy(update=changes)).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"task": "my_taks:TASK"}, "task = 'my_taks:TASK': there is no module 'my_taks'"),
+        (
+            {"strategy": "stc", "strategy_args": Arguments("sparsity-upp = 0.1")},
+            "strategy-args = 'sparsity-upp = 0.1': STC does not take sparsity-upp",
+        ),
+    ],
+)
+def test_mistyped_name_is_refused_before_ray_starts(monkeypatch, changes, why):
+    def start_ray(*_):
+        raise WorkersStartedError
+
+    monkeypatch.setattr(simulation, "ray_cluster", start_ray)
+    with pytest.raises(ConfigError) as caught:
+        simulation.simulate(CONFIG.model_copy(update=changes))
+    assert str(caught.value).startswith(why)
 
 
 def test_cluster_that_cannot_be_reached_is_refused_before_the_data_are_loaded(refusal):

@@ -59,7 +59,7 @@ BYTES = "bytes_down", "bytes_up", "theory_bits_down", "theory_bits_up"
 # Other strategies and settings, as changes of `SHARDS`.
 CHANGES: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in (
-        "fedsgd", "fednova", "scaffold", "stc", "topk", "signsgd", "qsgd", "eden", "dgc")},
+        "fedsgd", "fednova", "scaffold", "stc", "topk", "signsgd", "qsgd", "eden")},
     "low-rank": {"strategy": "compressed", "strategy-args": "uplink = 'low-rank'"},
     "rotated both ways": {
         "strategy": "compressed", "strategy-args": "uplink = 'rotated', downlink = 'rotated'"},

@@ -28,7 +28,6 @@ STRATEGIES = Registry[Strategy](
     "strategy",
     {
         "compressed": f"{__name__}.compressed:Compressed",
-        "dgc": f"{__name__}.compressed:DGC",
         "eden": f"{__name__}.compressed:EDEN",
         "fedavg": f"{__name__}.fedavg:FedAvg",
         "fedbuff": f"{__name__}.fedbuff:FedBuff",

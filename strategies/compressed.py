@@ -1,27 +1,21 @@
 """Strategies composed of compressors and error feedback: `compressed`, and methods with a name.
 
-`topk`, `dgc`, `qsgd` and `eden` are here; `strategies.stc` and `strategies.signsgd` have their own
+`topk`, `qsgd` and `eden` are here; `strategies.stc` and `strategies.signsgd` have their own
 files. All take the arguments of `CompressedStrategy` besides their own.
 """
 
-import math
-from typing import Annotated
-
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from .compressed_server import CompressedStrategy
 from .compression import COMPRESSORS, FEEDBACK
 from .compression.codec import Codec
-from .compression.error_feedback import MomentumCorrection, NoFeedback
+from .compression.error_feedback import NoFeedback
 from .compression.floats import Float32
 from .compression.quantized import Bits, Norm, Quantized
 from .compression.rotated import Bits as RotatedBits
 from .compression.rotated import Rotated
 from .compression.sparse import Sparse
-from .registry import Count, Decay, Part, Scope, Share
-
-Rounds = Annotated[int, Field(ge=0)]
+from .registry import Count, Part, Scope, Share
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,22 +29,20 @@ class Compressed(CompressedStrategy):
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update; "float32" sends clients the full model.
-        feedback: What clients do about what compression leaves out: "none", "residual" (add it to
-            the next update) or, for uplinks with a sparsity, "momentum".
-        warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
+        feedback: What clients do about what compression leaves out: "none", or "residual" (add it
+            to the next update).
     """
 
     uplink: Part = "sparse"
     downlink: Part = "float32"
     feedback: Part = "residual"
-    warmup_rounds: Rounds = 0
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
         uplink = COMPRESSORS.build_part("uplink", self.uplink)
         downlink = COMPRESSORS.build_part("downlink", self.downlink)
         feedback = FEEDBACK.build_part("feedback", self.feedback)
-        return Codec(uplink, downlink, feedback, self.warmup_rounds)
+        return Codec(uplink, downlink, feedback)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,34 +69,6 @@ class TopK(CompressedStrategy):
         """Return how server and clients compress."""
         down = Float32() if self.sparsity_down == 1 else Sparse(self.sparsity_down, self.scope)
         return Codec(Sparse(self.sparsity_up, self.scope), down)
-
-
-@dataclass(kw_only=True, eq=False)
-class DGC(CompressedStrategy):
-    """DGC: top-k with momentum in the error feedback, clipping, and a warm-up of the sparsity.
-
-    Y. Lin, S. Han, H. Mao, Y. Wang, W. J. Dally: Deep Gradient Compression: Reducing the
-    Communication Bandwidth for Distributed Training. ICLR 2018, arXiv 1712.01887. The momentum of
-    the clients' SGD should be 0. The server sends the full model.
-
-    Args:
-        sparsity_up: p of the clients' updates: the share of entries they send after the warm-up.
-        momentum: Momentum of the updates over the rounds in which a client takes part.
-        clip_norm: Updates with a larger L2 norm are scaled down to it.
-        warmup_rounds: The rounds in which the share falls to p, from 25 % with the defaults.
-        scope: Where entries are selected from: each "tensor", or the whole "model".
-    """
-
-    sparsity_up: Share = 1 / 1000
-    momentum: Decay = 0.9
-    clip_norm: Annotated[float, Field(gt=0)] = math.inf
-    warmup_rounds: Rounds = 4
-    scope: Scope = "tensor"
-
-    def make_codec(self) -> Codec:
-        """Return how server and clients compress."""
-        feedback = MomentumCorrection(self.momentum, self.clip_norm)
-        return Codec(Sparse(self.sparsity_up, self.scope), Float32(), feedback, self.warmup_rounds)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -162,16 +162,16 @@ def compressed(
     """
 
     def accepted(vectors: Vectors, pending: bytes) -> Vectors:
-        sent = codec.uplink_in(memory.last_round).decode(pending, model.layout)
+        sent = codec.uplink.decode(pending, model.layout)
         return codec.feedback.accepted(vectors, sent)
 
     left = memory.settled(head.settled, accepted, refused=head.refused) or {
         name: np.zeros_like(change) for name in codec.feedback.memories
     }
     to_send, vectors = codec.feedback.to_send(change, left)
-    uplink, rng = codec.uplink_in(received.number), received.random_stream(UPLINK)
     # Another package's rule may compute in float64.
-    data, _ = compress(to_send.astype(np.float32, copy=False), uplink, model.layout, rng)
+    to_send, rng = to_send.astype(np.float32, copy=False), received.random_stream(UPLINK)
+    data, _ = compress(to_send, codec.uplink, model.layout, rng)
     return data, {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
 
 

@@ -153,7 +153,7 @@ class CompressedStrategy(FederatedStrategy):
         payload, late = self._payload(now, reply)
         layout = now.model.layout
         try:
-            update = self.codec.uplink_in(payload.server_round).decode(payload.update, layout)
+            update = self.codec.uplink.decode(payload.update, layout)
             update.check(layout.size)
             check_range(update)
         except OutOfRangeError as error:
@@ -232,10 +232,7 @@ class CompressedStrategy(FederatedStrategy):
 
     def bits_up(self, now: Round, node: int) -> float:
         """Return the bits of an update by the formula of the client's compressor."""
-        reply = self._replies.get(node)
-        number = reply.server_round if reply else now.number
-        bits = self.codec.uplink_in(number).expected_bits(now.model.layout)
-        return bits + 32.0 * now.model.buffer_size
+        return self.codec.uplink.expected_bits(now.model.layout) + 32.0 * now.model.buffer_size
 
     def missed_updates_bits(self, count: int, layout: Layout) -> float:
         """Return the formula's bits of ``count`` updates together: H(P(s)) <= s H(P(1))."""

@@ -29,7 +29,6 @@ FEEDBACK = Registry[ErrorFeedback](
     ErrorFeedback,  # type: ignore[type-abstract]
     "error feedback",
     {
-        "momentum": f"{__name__}.error_feedback:MomentumCorrection",
         "none": f"{__name__}.error_feedback:NoFeedback",
         "residual": f"{__name__}.error_feedback:Residual",
     },

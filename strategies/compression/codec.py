@@ -26,37 +26,28 @@ from .error_feedback import (
 
 @dataclass(frozen=True)
 class Codec:
-    """Compressors, error feedback and warm-up of a compressed strategy.
+    """Compressors and error feedback of a compressed strategy.
 
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
         feedback: What clients do about what compression leaves out.
-        warmup_rounds: Rounds until the share of sent entries has fallen to the uplink's.
         training: Distinguishes this training from others whose messages the same clients may get; 0
             if there are none.
 
     Raises:
-        ValueError: Error feedback would diverge with these compressors, or the uplink has no share
-            of entries to warm up.
+        ValueError: Error feedback would diverge with these compressors.
     """
 
     uplink: Compressor
     downlink: Compressor
     feedback: ErrorFeedback = field(default_factory=Residual)
-    warmup_rounds: int = 0
     training: int = 0
 
     def __post_init__(self) -> None:
         self.feedback.check_compressor(self.uplink)
         if not isinstance(self.feedback, NoFeedback):
             check_contraction("downlink", self.downlink)  # the server keeps a residual, too
-        has_sparsity = is_dataclass(self.uplink) and hasattr(self.uplink, "sparsity")
-        if self.warmup_rounds and not has_sparsity:
-            name = type(self.uplink).__name__
-            raise ValueError(
-                f"warmup-rounds = {self.warmup_rounds}: {name} has no argument 'sparsity'"
-            )
 
     @classmethod
     def parse(cls, text: str) -> "Codec | None":
@@ -74,8 +65,7 @@ class Codec:
                 for key in ("uplink", "downlink")
             )
             feedback = FEEDBACK.build_part("feedback", _read_part("feedback", table["feedback"]))
-            warmup, training = (int(table.get(key, 0)) for key in ("warmup-rounds", "training"))
-            return cls(uplink, downlink, feedback, warmup, training)
+            return cls(uplink, downlink, feedback, int(table.get("training", 0)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
@@ -86,26 +76,13 @@ class Codec:
         """Return this codec with the training of a server's text; unchanged if that is empty."""
         return replace(self, training=json.loads(text).get("training", 0)) if text else self
 
-    def uplink_in(self, server_round: int) -> Compressor:
-        """Return the clients' compressor for a round, the first being 1.
-
-        In round t of W rounds of warm-up the share of entries is p^(t / (W + 1)), Lin et al. 2018,
-        arXiv 1712.01887, section 3.3: for p = 0.001 and W = 4 the paper's 25 %, 6.25 %, 1.6 % and
-        0.4 %, and 0.1 % from then on.
-        """
-        if server_round > self.warmup_rounds:
-            return self.uplink
-        sparsity: float = self.uplink.sparsity  # type: ignore[attr-defined]
-        warm = sparsity ** (server_round / (self.warmup_rounds + 1))
-        return replace(self.uplink, sparsity=warm)  # type: ignore[type-var]
-
     def __str__(self) -> str:
         """Return the parts with their arguments as JSON, in ASCII, as docs/protocol.md has it."""
         table: dict[str, Any] = {
             "downlink": _described(COMPRESSORS, self.downlink),
             "feedback": _described(FEEDBACK, self.feedback),
             "uplink": _described(COMPRESSORS, self.uplink),
-            "warmup-rounds": self.warmup_rounds,
+            "warmup-rounds": 0,  # of an earlier method
         }
         if self.training:
             table["training"] = self.training

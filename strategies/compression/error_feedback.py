@@ -5,16 +5,14 @@ becomes a vector to compress; the memory is settled once the server has accepted
 reply that was lost or rejected settles nothing: its content is still in the memory.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from ..registry import Decay
 from .compressor import Compressor
 from .decoded_update import Update, Vector
 from .vector_layout import Layout
@@ -97,54 +95,6 @@ class Residual(ErrorFeedback):
     def accepted(self, memory: Memory, sent: Update) -> Memory:
         """Return A + dW minus what was sent."""
         return {"residual": memory["residual"] - sent.to_dense()}
-
-
-@dataclass(frozen=True)
-class MomentumCorrection(ErrorFeedback):
-    """Keeps a momentum u <- m u + update, and adds u to the residual instead of the update.
-
-    Lin et al. 2018, arXiv 1712.01887, section 3. Entries that were sent are zero in the momentum
-    afterwards ("momentum factor masking"): if all are sent nothing is left of it, and this is SGD
-    without momentum.
-
-    Args:
-        momentum: m, from 0 to below 1.
-        clip_norm: Updates with a larger L2 norm are scaled down to it. The paper clips the
-            gradient at each of N nodes to its threshold divided by the root of N.
-    """
-
-    memories: ClassVar[tuple[str, ...]] = ("residual", "momentum")
-
-    momentum: Decay = 0.9
-    clip_norm: Annotated[float, Field(gt=0)] = math.inf
-
-    def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the compressor has a sparsity, too; sent entries lose their momentum."""
-        super().check_compressor(compressor)
-        if not hasattr(compressor, "sparsity"):
-            name = type(compressor).__name__
-            raise ValueError(
-                f"feedback = 'momentum': {name} has no sparsity, and only the momentum of "
-                "entries left out is kept; give another uplink, or feedback = 'residual'"
-            )
-
-    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return the residual with the new momentum, and both."""
-        # Not `np.linalg.norm`: sums of BLAS depend on the number of its threads.
-        norm = math.sqrt(np.square(update, dtype=np.float64).sum())
-        if self.clip_norm < norm < math.inf:
-            update = update * np.float32(self.clip_norm / norm)
-        momentum = add(np.float32(self.momentum) * memory["momentum"], update)
-        total = add(memory["residual"], momentum)
-        return total, {"residual": total, "momentum": momentum}
-
-    def accepted(self, memory: Memory, sent: Update) -> Memory:
-        """Return the residual less what was sent, and the momentum of what was not."""
-        dense = sent.to_dense()
-        return {
-            "residual": memory["residual"] - dense,
-            "momentum": np.where(dense == 0, memory["momentum"], np.float32(0)),
-        }
 
 
 def check_contraction(place: str, compressor: Compressor) -> None:

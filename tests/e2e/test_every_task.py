@@ -17,7 +17,7 @@ from tests.support import data_slices
 from tests.support.in_process import run_here, same_model
 
 # test_ray_grid.py has more of FedAvg and STC, whose path those of other compressors are.
-LIKE_STC = ("stc", "dgc", "eden", "qsgd", "topk", "signsgd", "compressed", "fedavg")
+LIKE_STC = ("stc", "eden", "qsgd", "topk", "signsgd", "compressed", "fedavg")
 # Each kind of network and data, and the strategies with most state, are slow; all others are long.
 SLOW = ("mnist-cnn", "shakespeare-lstm", "yelp-stars", "fedbuff", "scaffold")
 COMBINATIONS = [

@@ -32,7 +32,7 @@ from flwr.serverapp import strategy as flower
 import strategies
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
 from strategies import compression_mod
-from strategies.compressed import DGC, EDEN, QSGD, Compressed, TopK
+from strategies.compressed import EDEN, QSGD, Compressed, TopK
 from strategies.fedavg import FedAvg
 from strategies.fedbuff import FedBuff
 from strategies.fednova import FedNova
@@ -182,7 +182,7 @@ P = {"sparsity_up": 0.1, "sparsity_down": 0.1}
 CHEAP = {
     "stc": STC(**P, weights="samples"), "topk": TopK(**P, weights="samples"),
     "qsgd": QSGD(weights="samples"), "eden": EDEN(bits=4, weights="samples"),
-    "signsgd": SignSGD(step_size=0.05), "dgc": DGC(sparsity_up=0.1, momentum=0.0),
+    "signsgd": SignSGD(step_size=0.05),
     "low rank": Compressed(uplink="low-rank", downlink="float16"),
 }  # fmt: skip
 

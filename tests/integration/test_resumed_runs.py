@@ -90,7 +90,6 @@ STC = {"strategy": "stc", **COMPRESSED}
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),
         (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
         (6, {"strategy": "topk", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),
-        pytest.param(6, {"strategy": "dgc", "local-steps": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda value: value.get("strategy", "fedavg") if isinstance(value, dict) else str(value),
 )

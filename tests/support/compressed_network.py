@@ -165,7 +165,7 @@ class Network:
     def memory(self, client):
         """Return the client's memory as if the update sent last had been accepted."""
         memory, codec = ClientMemory.read(self.contexts[client].state), self.strategy.codec
-        sent = codec.uplink_in(memory.last_round).decode(memory.pending, self.layout)
+        sent = codec.uplink.decode(memory.pending, self.layout)
         return codec.feedback.accepted(memory.vectors, sent)
 
     def residual(self, client):

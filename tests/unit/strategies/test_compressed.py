@@ -8,12 +8,7 @@ import pytest
 
 import strategies
 from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import (
-    ErrorFeedback,
-    MomentumCorrection,
-    NoFeedback,
-    Residual,
-)
+from strategies.compression.error_feedback import ErrorFeedback, NoFeedback, Residual
 from strategies.compression.floats import Float16, Float32
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SHAPES, Network
@@ -55,8 +50,6 @@ def test_compressor_is_given_by_name_or_as_a_table():
         ("none", NoFeedback()),
         ("residual", Residual()),
         ({"name": "residual"}, Residual()),
-        ("momentum", MomentumCorrection()),
-        ({"name": "momentum", "momentum": 0.5, "clip-norm": 2.0}, MomentumCorrection(0.5, 2.0)),
         (f"{__name__}:Halved", Halved()),
         (
             {"name": f"{__name__}:Double", "decays": [0.5, 1], "path": "a/b"},
@@ -94,15 +87,8 @@ UPLINKS = [
         *(({"uplink": uplink}, reason) for uplink, reason in UPLINKS),
         ({"uplink": "terntary"}, "'terntary' is no compressor; known: float16, float32, low-r"),
         ({"uplink": {"sparsity": 0.1}}, "uplink = .*: give a name, or a table such as {n"),
-        ({"feedback": "residuals"}, "'residuals' is no error feedback; known: momentum, none, "),
-        ({"feedback": {"name": "momentum", "momentum": 1}}, "momentum = 1: should be less than 1"),
-        ({"warmup_rounds": -1}, "warmup-rounds = -1: should be greater"),
-        ({"warmup_rounds": 2, "uplink": "float32"}, "warmup-rounds = 2: Float32 has no argument"),
-        ({"feedback": "momentum", "uplink": "rotated"}, "Rotated has no sparsity, and only"),
-        (
-            {"feedback": {"name": "momentum", "momentum": "x"}},
-            "MomentumCorrection: momentum = 'x': should be a valid number",
-        ),
+        ({"feedback": "residuals"}, "'residuals' is no error feedback; known: none, residual"),
+        ({"warmup_rounds": 4}, "Compressed does not take warmup-rounds"),
     ],
 )
 def test_invalid_argument_is_named(arguments, reason):

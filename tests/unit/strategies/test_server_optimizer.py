@@ -77,13 +77,12 @@ def test_fedsgd_steps_by_the_learning_rate_times_the_gradient():
     np.testing.assert_allclose(found["w"], [-0.25, 0.5], rtol=1e-6)  # 0.1 (1 + 1.5)
 
 
-@pytest.mark.parametrize("name", ["stc", "topk", "qsgd", "eden", "dgc", "compressed"])
+@pytest.mark.parametrize("name", ["stc", "topk", "qsgd", "eden", "compressed"])
 def test_compressed_strategies_step_before_they_compress(name):
     """All entries are sent, so the model changes by what the optimiser returns."""
     whole = {
         "stc": {"sparsity_up": 1.0, "sparsity_down": 1.0},
         "topk": {"sparsity_up": 1.0},
-        "dgc": {"sparsity_up": 1.0},
         "compressed": {"uplink": "float32"},
     }.get(name, {})
     plain = Network(name, clients=1, **whole)

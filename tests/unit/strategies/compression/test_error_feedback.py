@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from strategies.compression.error_feedback import MomentumCorrection, Residual
+from strategies.compression.error_feedback import Residual
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
 from tests.support.compression_reference import (
@@ -61,21 +61,17 @@ def test_sent_update_and_new_residual_sum_to_update_and_old_residual(
     assert made.decode(data, layout).to_dense().tobytes() == dense.tobytes()
 
 
-def empty(size=3):
-    return {name: np.zeros(size, np.float32) for name in ("residual", "momentum")}
-
-
 def test_memory_is_not_changed_and_a_lost_update_stays_in_it():
-    feedback, before = MomentumCorrection(0.5), empty()
-    _, memory = feedback.to_send(float32([4, 2, 1]), before)
-    assert not before["momentum"].any()
-    to_send, _ = feedback.to_send(float32([0, 0, 0]), memory)  # the first was not accepted
-    assert to_send.tolist() == [6, 3, 1.5]
+    before = {"residual": float32([1, 0, 0])}
+    _, memory = RESIDUAL.to_send(float32([4, 2, 1]), before)
+    assert before["residual"].tolist() == [1, 0, 0]
+    to_send, _ = RESIDUAL.to_send(float32([1, 0, 0]), memory)  # the first was not accepted
+    assert to_send.tolist() == [6, 2, 1]
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_non_finite_update_stays_non_finite(value, recwarn):
-    """`compress` refuses it; clipping must not hide it."""
-    to_send, _ = MomentumCorrection(0.9, 1.0).to_send(float32([value, 1]), empty(2))
+    """`compress` refuses it."""
+    to_send, _ = RESIDUAL.to_send(float32([value, 1]), {"residual": float32([-value, 1])})
     assert not np.isfinite(to_send).all()
     assert not recwarn

@@ -24,7 +24,7 @@ from .registry import Weights
 from .rounds.client_memory import ClientMemory
 from .rounds.client_messages import Train
 from .rounds.messages import ARRAYS, CONFIG, NUM_EXAMPLES, Broadcast, Received, Update
-from .rounds.model import TrainedArrays, Vector, change_norm
+from .rounds.model import Vector, change_norm
 from .rounds.reply_errors import ReplyError
 from .rounds.reply_validation import Reply
 from .rounds.values import Aggregate, Round, Terms
@@ -147,7 +147,7 @@ class Method:
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
         (term,) = terms
-        vector = reply.vector if isinstance(term, TrainedArrays) else term
+        vector = reply.vector if isinstance(term, list) else term
         return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
 
     def bits_down(self, now: Round, node: int) -> float:

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compression.decoded_update import Update, add_weighted
-from .model import Array, Arrays, TrainedArrays
+from .model import Array, Arrays
 
-# What is averaged over the clients: an array, or what adds itself.
-Term = Array | Update | TrainedArrays
+# What is averaged over the clients: an array, the parts of a vector, or a decoded update.
+Term = Array | list[Array] | Update
 
 
 class WeightedMean:
@@ -28,14 +28,20 @@ class WeightedMean:
     def add(self, term: Term, weight: float) -> None:
         """Add one client's term, of the same shape every time."""
         with np.errstate(over="ignore", invalid="ignore"):  # such a model is refused
-            if isinstance(term, np.ndarray):
-                if self._total is None:
-                    self._total = np.zeros(term.shape, np.result_type(term, np.float64))
-                add_weighted(self._total.reshape(-1), term.reshape(-1), weight)
-            else:
+            if isinstance(term, Update):
                 if self._total is None:
                     self._total = np.zeros(term.size)
                 term.add_to(self._total, weight)
+            else:
+                parts = term if isinstance(term, list) else [term]
+                if self._total is None:
+                    size = sum(part.size for part in parts)
+                    shape = (size,) if isinstance(term, list) else term.shape
+                    self._total = np.zeros(shape, np.result_type(parts[0], np.float64))
+                total, start = self._total.reshape(-1), 0
+                for part in parts:
+                    add_weighted(total[start : start + part.size], part.reshape(-1), weight)
+                    start += part.size
         self._weight += weight
 
     def result(self) -> NDArray[Any]:
@@ -78,10 +84,12 @@ class BufferMean:
         }
 
 
-def finite_or_sent(values: Array, sent: Array) -> bool:
+def finite_or_sent(values: Array, sent: Array | None = None) -> bool:
     """Return whether all values are finite, except values that were sent, such as a mask's."""
     finite = np.isfinite(values)
-    return bool(finite.all()) or np.array_equal(values[~finite], sent[~finite], equal_nan=True)
+    if sent is None or finite.all():
+        return bool(finite.all())
+    return np.array_equal(values[~finite], sent[~finite], equal_nan=True)
 
 
 def cast_like(array: Array, dtype: np.dtype[Any]) -> Array:

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from ..compression.decoded_update import add_weighted
 from ..compression.vector_layout import Layout
 from .flower_arrays import from_record, to_record
 
@@ -86,38 +84,6 @@ class Model:
         return sum(array.size for array in self.buffers.values())
 
 
-class TrainedArrays(NDArrayOperatorsMixin):
-    """A client's trained arrays as a term of a mean, without a copy of them as one vector.
-
-    NumPy's functions and operators take it as that vector, which costs the copy.
-
-    Args:
-        layout: Names and shapes.
-        arrays: The arrays by name, in ``layout.dtype``.
-
-    Attributes:
-        arrays: The same.
-        size: Number of entries of all.
-    """
-
-    def __init__(self, layout: Layout, arrays: Arrays) -> None:
-        self.size, self.arrays, self._layout = layout.size, arrays, layout
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Vector:
-        """Return the arrays as one vector, (size,)."""
-        return self._layout.flatten(self.arrays).astype(dtype or self._layout.dtype, copy=False)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Return what NumPy computes with the vector."""
-        values = (np.asarray(value) if value is self else value for value in inputs)
-        return getattr(ufunc, method)(*values, **options)
-
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight`` times the arrays to ``total``, (size,), in place."""
-        for name, part in zip(self._layout.names, self._layout.split(total), strict=True):
-            add_weighted(part, self.arrays[name].reshape(-1), weight)
-
-
 def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:
     """Return the names of arrays that are not weights, by their dtype or PyTorch's naming."""
     return tuple(
@@ -125,12 +91,6 @@ def usual_buffers(record: ArrayRecord) -> tuple[str, ...]:
         for name, array in record.items()
         if np.dtype(array.dtype).kind != "f" or name.rpartition(".")[2] in STATISTICS
     )
-
-
-def name_at(layout: Layout, entry: int) -> str:
-    """Return the name of the array that has an entry of the vector."""
-    ends = np.cumsum(layout.sizes)
-    return layout.names[int(np.searchsorted(ends, entry, side="right"))]
 
 
 def change_norm(values: Array, origin: Array | None = None) -> float:

@@ -24,7 +24,7 @@ from .messages import (
     PAYLOAD,
     named_or_only,
 )
-from .model import Arrays, Model, TrainedArrays, Vector, buffer_norms, name_at
+from .model import Arrays, Model, Vector, buffer_norms
 from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 from .values import ClientReport, ReplyBounds
 
@@ -93,17 +93,12 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
-        return self._model.layout.flatten(self.trained.arrays)
+        return np.concatenate(self.trained)
 
     @cached_property
-    def trained(self) -> TrainedArrays:
-        """The client's trained arrays, which `vector` copies; errors as there."""
-        layout, arrays = self._model.layout, self._read_trained(self._arrays)
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            vector, sent = layout.flatten(arrays), self._model.vector
-            same = (vector == sent) | (np.isnan(vector) & np.isnan(sent))
-            self._check_finite(np.isfinite(vector) | same)
-        return TrainedArrays(layout, arrays)
+    def trained(self) -> list[Vector]:
+        """The parts of `vector`, an array each, which a mean takes as well; errors as there."""
+        return self._parts(self._arrays, self._model.record)
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""
@@ -112,9 +107,7 @@ class Reply:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):
             raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
-        vector = self._model.layout.flatten(self._read_trained(record))
-        self._check_finite(np.isfinite(vector))
-        return vector
+        return np.concatenate(self._parts(record))
 
     @cached_property
     def buffers(self) -> Arrays:
@@ -144,21 +137,21 @@ class Reply:
             raise ReplyError(f"array names differ from the model's: {different}")
         return record
 
-    def _read_trained(self, record: ArrayRecord) -> Arrays:
-        layout, exact = self._model.layout, self._bounds.exact
-        expected = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
-        with np.errstate(over="ignore"):  # what becomes infinite is refused
-            return {
-                name: _read(name, record[name], dtype, shape, exact).astype(
-                    layout.dtype, copy=False
-                )
-                for name, shape, dtype in expected
-            }
+    def _parts(self, record: ArrayRecord, sent: ArrayRecord | None = None) -> list[Vector]:
+        """Return a record's trained arrays, flat and in the layout's dtype.
 
-    def _check_finite(self, finite: NDArray[np.bool_]) -> None:
-        if not finite.all():
-            name = name_at(self._model.layout, int(np.argmin(finite)))
-            raise DivergedReplyError(NOT_FINITE.format(name))
+        Values that are not finite are those that were ``sent``.
+        """
+        layout, parts = self._model.layout, []
+        expected = zip(layout.names, layout.shapes, layout.all_dtypes, strict=True)
+        for name, shape, dtype in expected:
+            values = _read(name, record[name], dtype, shape, self._bounds.exact)
+            with np.errstate(over="ignore"):  # what becomes infinite is refused
+                part = values.astype(layout.dtype, copy=False)
+            if not finite_or_sent(part, None if sent is None else from_array(sent[name])):
+                raise DivergedReplyError(NOT_FINITE.format(name))
+            parts.append(part.reshape(-1))
+        return parts
 
 
 def read_report(

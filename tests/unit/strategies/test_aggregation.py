@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from strategies.compression.vector_layout import Layout
 from strategies.rounds.aggregation import BufferMean, WeightedMean
-from strategies.rounds.model import TrainedArrays, buffer_norms, change_norm
+from strategies.rounds.model import buffer_norms, change_norm
 
 WEIGHTS = st.integers(1, 10**6)
 
@@ -101,7 +101,7 @@ def test_arrays_have_the_mean_of_their_vector_bit_for_bit(case, in_fortran_order
     layout, separate, joined = Layout.of(updates[0]), WeightedMean(), WeightedMean()
     order = "F" if in_fortran_order else "C"
     for update, weight in zip(updates, weights, strict=True):
-        arrays = {name: np.asarray(one, layout.dtype, order) for name, one in update.items()}
-        separate.add(TrainedArrays(layout, arrays), weight)
+        arrays = [np.asarray(one, layout.dtype, order) for one in update.values()]
+        separate.add(arrays, weight)
         joined.add(layout.flatten(update), weight)
     assert separate.result().tobytes() == joined.result().tobytes()

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable, shorten
-from .values import ClientReport, RoundOutcome, partial_metrics
+from .reply_errors import MAX_TRACEBACK, ReplyError, error_reason, printable
+from .values import ClientReport, RoundOutcome
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -95,16 +95,6 @@ class Exchange:
         """Reject the replies that were used so far."""
         self.rejected |= {report.node_id: error for report in self.reports}
         self.reports = []
-
-    def log(self, server_round: int, purpose: str) -> dict[str, str]:
-        """Log the rejected replies; return and log the `partial_metrics` of the others."""
-        for node, reason in self.rejected.items():
-            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
-        partial = partial_metrics(self.reports)
-        for name, number in partial.items():
-            text = "round %d: %s metric %s is the mean of %s: the others sent no usable value"
-            logger.warning(text, server_round, purpose, printable(shorten(name)), number)
-        return partial
 
     def _log_traceback(self, node: int, error: Error) -> None:
         """Log the traceback of a client's error, each once and the first few only."""

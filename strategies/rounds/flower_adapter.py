@@ -106,7 +106,7 @@ class FlowerAdapter(Runner):
         return RoundOutcome(
             model=next_arrays,
             metrics=None if next_arrays is None else metrics,
-            partial=exchange.log(server_round, "training"),
+            partial=self.log(exchange, server_round, "training"),
             rejected=exchange.rejected,
             formula_bits_down=len(messages) * self.reply_bits(0),
             formula_bits_up=len(exchange.reports) * self.reply_bits(0),

@@ -1,5 +1,6 @@
 """Runs a strategy's rounds, in this project's app and in any other."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,8 +12,10 @@ from flwr.serverapp import Grid
 from .aggregation import BufferMean, finite_or_sent
 from .exchange import Exchange, Exchanges, Read, StartedRound
 from .model import Array, Model, usual_buffers
-from .reply_errors import ReplyError
-from .values import ClientReport, Round, RoundOutcome, RunSettings
+from .reply_errors import ReplyError, printable, shorten
+from .values import ClientReport, Round, RoundOutcome, RunSettings, partial_metrics
+
+logger = logging.getLogger("fedavg_app.strategies")
 
 SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 
@@ -44,6 +47,7 @@ class Runner(ABC):
         self.settings = settings or RunSettings()
         self._now: Round | None = None
         self.in_flight: dict[str, Any] = {}
+        self._warned = set[str]()  # of what `warn_once` has warned
         self._training: StartedRound | None = None
         self._evaluation: StartedRound | None = None
 
@@ -104,10 +108,27 @@ class Runner(ABC):
         reports = exchange.reports
         return RoundOutcome(
             metrics=metrics_of(reports) if reports else None,
-            partial=exchange.log(server_round, "evaluation"),
+            partial=self.log(exchange, server_round, "evaluation"),
             rejected=exchange.rejected,
             reports=reports,
         )
+
+    def log(self, exchange: Exchange, server_round: int, purpose: str) -> dict[str, str]:
+        """Log the rejected replies, and a partial metric once; return the `partial_metrics`."""
+        for node, reason in exchange.rejected.items():
+            logger.warning("round %d: reply of node %d rejected: %s", server_round, node, reason)
+        partial = partial_metrics(exchange.reports)
+        for name, number in partial.items():
+            metric = f"{purpose} metric {printable(shorten(name))}"
+            text = f"is the mean of {number}: the others sent no usable value; said once"
+            self.warn_once(metric, f"round {server_round}: {metric} {text}")
+        return partial
+
+    def warn_once(self, what: str, text: str) -> None:
+        """Log a warning, unless one of the same thing was logged in this training."""
+        if what not in self._warned:
+            self._warned.add(what)
+            logger.warning("%s", text)
 
     def node_of(self, reply: Message) -> int:
         """Return the node that a reply is of."""

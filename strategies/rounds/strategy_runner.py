@@ -45,7 +45,6 @@ class StrategyRunner(Runner):
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
         self._local = KeptArrays(strategy.local_arrays)
-        self._warned = set[str]()  # modules whose arrays clients seem to keep
 
     def read_model(self, arrays: ArrayRecord) -> Model:
         """Return the model that is sent to clients, without the arrays that stay on them.
@@ -94,7 +93,7 @@ class StrategyRunner(Runner):
                 ask, vector = None, None
             outcome = replace(
                 outcome,
-                partial={**outcome.partial, **exchange.log(server_round, "training")},
+                partial={**outcome.partial, **self.log(exchange, server_round, "training")},
                 rejected={**outcome.rejected, **exchange.rejected},
             )
             if reading.trains:
@@ -167,10 +166,8 @@ class StrategyRunner(Runner):
         """Log, once, that a client seems to keep an array."""
         note = find_record(message.content, NOTE, ConfigRecord)
         name = str(note.get("array")) if note else ""
-        module = name.rpartition(".")[0]
-        if name in now.model.layout.names and module not in self._warned:
-            self._warned.add(module)
-            logger.warning("round %d: %s", now.number, advice(name))
+        if name in now.model.layout.names:
+            self.warn_once(name.rpartition(".")[0], f"round {now.number}: {advice(name)}")
 
     def _check(self, config: ConfigRecord) -> None:
         """Check that clients can do what the strategy needs; ValueError if they cannot."""

@@ -42,6 +42,20 @@ def test_metric_spoiled_by_one_client_is_the_mean_of_the_others(name, bad, caplo
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
+def test_partial_metric_is_warned_of_once_a_run(name, caplog):
+    strategy, warnings = strategies.build(name, {}), []
+    for server_round, bad in ((1, "train-loss"), (2, "train-loss"), (3, "accuracy")):
+        config = ConfigRecord({"learning-rate": 0.1})
+        strategy.configure_train(server_round, record(WEIGHTS), config, cohort(1, 2, 3))
+        replies = [reply(node, WEIGHTS, 1, **{"train-loss": 1.0, bad: 0.5}) for node in (1, 2)]
+        outcome = strategy.finish_round([*replies, reply(3, WEIGHTS, 1, **{bad: math.nan})])
+        assert bad in outcome.partial, "in the history of every round"
+        warnings.append([line for line in caplog.messages if "is the mean of" in line])
+        caplog.clear()
+    assert [len(lines) for lines in warnings] == [1, 0, 1], "a line each"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_metric_of_all_clients_is_not_called_partial(name, caplog):
     outcome = trained(name, 0.5, 1e12, 2.0, 1.0, extra=1)
     assert set(outcome.metrics) == {"train-loss", "extra"}

@@ -164,8 +164,13 @@ def make_plan(
     )
 
 
-def _objective(config: TrainingConfig, task: "Task") -> Objective:
-    """Return the objective that the config names, or the task's."""
+def objective_of(config: TrainingConfig, task: "Task") -> Objective:
+    """Return the objective that the config names, or the task's.
+
+    Raises:
+        ConfigError: The task has no such objective.
+        TaskError: The task's own objective cannot be used.
+    """
     if config.objective == "auto":
         return task.default_objective()
     from tasks.checking import TaskError
@@ -180,7 +185,7 @@ def _objective_and_target(
     config: TrainingConfig, task: "Task", data: "Dataset | None"
 ) -> tuple[Objective, float | None]:
     """Return the objective, and the value of it at which training ends; None for none."""
-    objective = _objective(config, task)
+    objective = objective_of(config, task)
     if config.target != "auto":
         return objective, None if config.target == "none" else float(config.target)
     if objective != task.default_objective():

@@ -42,7 +42,7 @@ def plan_entry(
         DataError: There are none.
     """
     config = board.config(keys)
-    task, _, _ = resolve(config)
+    task = resolve(config).task
     try:
         values = {
             **{key: [value] for key, value in keys.items()},

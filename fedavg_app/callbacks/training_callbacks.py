@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.results.checkpoint import ClientStateGrid, RunState, save_checkpoint
 from fedavg_app.results.history import RoundMetrics, TrainingResult
-from fedavg_app.results.run_folder import create_run_folder
+from fedavg_app.results.run_folder import create_run_folder, locked
 from fedavg_app.training_plan import TrainingPlan
 from strategies.rounds.runner import Runner
 
@@ -103,11 +104,14 @@ class TrainingCallbacks:
         self._best = best[1] if best else None
         self._checkpoints = checkpoints
         self._log = log_file(self.run.folder)
+        self._lock = ExitStack()
+        self._lock.enter_context(locked(self.run.folder))
         try:
             # The console comes last: at the end it says where the results are.
             makers = (RunFiles, *callbacks, Console)
             self._callbacks: list[Callback] = [make(self.run) for make in makers]
         except BaseException:
+            self._lock.close()
             if not run.completed:  # then the folder is new, and no round is in it
                 shutil.rmtree(self.run.folder, ignore_errors=True)
             raise
@@ -148,6 +152,7 @@ class TrainingCallbacks:
             except USER_ERRORS as failure:
                 failures.append(failure)
         self._log.__exit__(kind, error, traceback)
+        self._lock.close()
         if failures and error is None:
             raise failures[0]
 

@@ -74,7 +74,6 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     import strategies
     from fedavg_app.client_settings import ServerFacts, client_settings
     from fedavg_app.flower_internals import identify_server
-    from fedavg_app.optimizer_choice import resolve_work
     from fedavg_app.server.cohort import CohortGrid
     from fedavg_app.server.preparation import resolve
     from strategies.rounds.flower_arrays import message_bytes
@@ -85,13 +84,13 @@ def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
     for name in strategies.names():
         own = config.model_copy(update={"strategy": name})
         try:
-            task, model, strategy = resolve(own)
+            parts = resolve(own)
         except ConfigError as error:
             yield f"  {name:12} {error}"
             continue
-        settings = client_settings(
-            resolve_work(own, task), replace(facts, fixed_arrays=model.fingerprint)
-        )
+        strategy, model = parts.strategy, parts.model
+        told = replace(facts, fixed_arrays=model.fingerprint)
+        settings = client_settings(parts.work, told)
         settings["learning-rate"] = 1.0
         grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
         (message,) = strategy.configure_train(1, model.sent, settings, grid)

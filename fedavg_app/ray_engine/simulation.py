@@ -12,8 +12,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from fedavg_app.callbacks.base import Callback, MakeCallback
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
+from fedavg_app.results.checkpoint import check_run_folder
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.server.preparation import check_names, prepare
+from fedavg_app.server.preparation import check_names, prepare, resolve
 
 # Nothing is shown of a run that starts sooner.
 SILENT_SECONDS = 2.0
@@ -104,14 +105,17 @@ def simulate(
     config = with_clients(config)
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
     check_names(config)
+    check_run_folder(config)
     check_reachable(ray_address)
-    # Ray and its workers start while this process imports torch and loads the data, and end while
-    # the other callbacks draw curves.
+    # Ray and its workers start while this process loads the data, and end while the other callbacks
+    # draw curves.
     with ThreadPoolExecutor(1) as background, ExitStack() as ray, ExitStack() as actors:
-        cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
-        started = ray.enter_context(cluster)
         with StatusLine() as tell:
-            prepared = prepare(config, tell)
+            tell(f"checking the settings of {config.strategy} on {config.task}")
+            components = resolve(config)
+            cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
+            started = ray.enter_context(cluster)
+            prepared = prepare(config, tell, components)
             # Not at the top: they import torch.
             from fedavg_app.ray_engine.ray_grid import RayGrid
             from fedavg_app.server_app import run

@@ -21,7 +21,13 @@ from flwr.app import Array, ArrayRecord
 from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config, todays_keys
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.history import RoundMetrics, read_history
-from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, reporting_write_errors
+from fedavg_app.results.run_folder import (
+    CONFIG_FILE,
+    HISTORY_FILE,
+    check_run_dir,
+    locked,
+    reporting_write_errors,
+)
 from strategies.rounds.runner import Runner
 from tasks.data.atomic_file import flush, replacing
 
@@ -99,22 +105,36 @@ def save_checkpoint(run_folder: Path, config: RunConfig, state: RunState) -> Non
         raise RunError(f"cannot write the checkpoint {path}: {error}") from error
 
 
+def check_run_folder(config: RunConfig) -> None:
+    """Check that the run can write its folder, and that the one to resume can be resumed.
+
+    Raises:
+        ConfigError: It cannot, or another process trains the run to resume.
+    """
+    if not config.resume:
+        check_run_dir(config)
+        return
+    saved_config(config.resume)  # a run at all
+    folder = Path(config.resume).expanduser()
+    if not has_checkpoint(folder):
+        fix = "it has no checkpoint; start it again, with checkpoint-seconds"
+        raise ConfigError("resume", config.resume, fix)
+    with locked(folder):
+        pass
+
+
 def load_checkpoint(config: RunConfig) -> RunState:
     """Return the state of the run that the config's "resume" names.
 
     A checkpoint is unpickled: load only those of your own runs.
 
     Raises:
-        ConfigError: There is no such run, it has no checkpoint or a damaged one, or its config
-            differs in a key that changes the result.
+        ConfigError: The checkpoint cannot be read, or its config differs in a key that changes the
+            result.
     """
-    saved_config(config.resume)  # a run at all
     run_folder = Path(config.resume).expanduser()
     keys: dict[str, Any]
     state: RunState
-    if not has_checkpoint(run_folder):
-        fix = "it has no checkpoint; start it again, with checkpoint-seconds"
-        raise ConfigError("resume", config.resume, fix)
     try:
         content = memoryview((run_folder / CHECKPOINT_FILE).read_bytes())
         if hashlib.sha256(content[:-32]).digest() != content[-32:]:

@@ -1,5 +1,9 @@
 """The folder that a training leaves (docs/run-folder.md): its name, its files and its models."""
 
+import errno
+import fcntl
+import logging
+import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +20,8 @@ from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError, RunError
 from strategies.rounds.flower_arrays import from_record, to_record
 from tasks.data.atomic_file import replacing
+
+logger = logging.getLogger("fedavg_app.run_folder")
 
 CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE = "config.json", "history.jsonl", "summary.json"
 MODEL_FILE, BEST_MODEL_FILE = "model.safetensors", "best.safetensors"
@@ -36,6 +42,43 @@ def create_run_folder(config: TrainingConfig, task_name: str) -> Path:
     with reporting_unwritable(config):
         path.mkdir(parents=True)
     return path
+
+
+def check_run_dir(config: TrainingConfig) -> None:
+    """Make the config's "run-dir", in which a new run's folder is made later.
+
+    Raises:
+        ConfigError: It cannot be made, or nothing can be written there.
+    """
+    folder = Path(config.run_dir).expanduser()
+    with reporting_unwritable(config):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in a run's folder meanwhile.
+
+    The lock ends with this process at the latest. File systems without locks are not locked.
+
+    Raises:
+        ConfigError: Another process trains there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        fix = "another process trains this run; wait until it has ended"
+        raise ConfigError("resume", str(folder), fix) from None
+    except OSError:
+        logger.debug("%s is on a file system without locks", folder)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

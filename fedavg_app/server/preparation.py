@@ -12,14 +12,16 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 import strategies
 import tasks
+from fedavg_app.client.mods import load_mods
 from fedavg_app.client_settings import ServerFacts, client_settings
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
+from fedavg_app.links import load_fleet
 from fedavg_app.optimizer_choice import resolve_work
 from fedavg_app.partitioning import DataDigests, make_partitioner, partition
 from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.plugins import load_component
-from fedavg_app.results.checkpoint import RunState, load_checkpoint
+from fedavg_app.results.checkpoint import RunState, check_run_folder, load_checkpoint
 from fedavg_app.results.history import RoundMetrics
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
@@ -82,19 +84,25 @@ class PreparedRun:
         self.digests.check(others, self.config)
 
 
-def prepare(config: RunConfig, tell: Callable[[str], None] = lambda _: None) -> PreparedRun:
+def prepare(
+    config: RunConfig,
+    tell: Callable[[str], None] = lambda _: None,
+    components: Components | None = None,
+) -> PreparedRun:
     """Check a config, and return the run that it describes, before any client is asked.
 
     Args:
         config: The run's settings.
         tell: Called with each step, for people, as it begins.
+        components: What `resolve` returned of the config, if it was called before.
 
     Raises:
         ConfigError: A value that cannot be used, or data that cannot be split.
         DataError: The data set is not available.
     """
-    tell(f"checking the settings of {config.strategy} on {config.task}")
-    task, model, strategy = resolve(config)
+    check_run_folder(config)
+    parts = components or resolve(config)
+    task, model, strategy = parts.task, parts.model, parts.strategy
     state = load_checkpoint(config) if config.resume else None
     tell(f"loading the data of {task.name}")
     data = load_data(config, task, state)
@@ -142,8 +150,8 @@ def _clock(
     return clock
 
 
-def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
-    """Return the task, the initial model and the strategy of a config, all of them checked.
+def resolve(config: RunConfig) -> Components:
+    """Return what a config names, all of it checked; nothing here needs data or workers.
 
     Raises:
         ConfigError: As for `check_names`, `load_task`, `resolve_work`, `make_strategy`, `CHECKS`.
@@ -154,19 +162,23 @@ def resolve(config: RunConfig) -> "tuple[Task, GlobalModel, Runner]":
     parts = Components(config, task, model, work, make_strategy(config, model))
     for check in CHECKS:
         check(parts)
-    return task, model, parts.strategy
+    return parts
 
 
 def check_names(config: RunConfig) -> None:
-    """Check the names that the config gives, and the strategy's arguments, without torch.
+    """Check all that can be checked without torch, which takes seconds to import.
 
     Raises:
-        ConfigError: There is no such task, strategy or partition, or as for `make_strategy`.
+        ConfigError: There is no such task, strategy, partition, client mod or fleet, or as for
+            `make_strategy`.
     """
     load_component("task", config.task, tasks.check_name)
     load_component("strategy", config.strategy, strategies.load)
     make_strategy(config)
     make_partitioner(config.partition, config.partition_args.values)
+    load_mods(config.client_mods)
+    if config.links:
+        load_fleet(config.links)
 
 
 def load_task(config: TrainingConfig) -> "Task":

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from flwr.app import MessageType
 
 import strategies
-from fedavg_app.client.mods import load_mods
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
-from fedavg_app.optimizer_choice import check_optimizer
+from fedavg_app.optimizer_choice import check_optimizer, learning_rate
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
+from fedavg_app.training_plan import objective_of
 from strategies.rounds.local_arrays import matching
 from strategies.rounds.runner import Runner, StrategyError
 from strategies.rounds.values import ReplyBounds, RunSettings
@@ -116,10 +116,11 @@ def _check_model(parts: Components) -> None:
 # Each raises a ConfigError where components do not go together, or cannot be used.
 CHECKS: tuple[Callable[[Components], object], ...] = (
     lambda parts: check_optimizer(parts.work, parts.config, parts.task),
+    lambda parts: learning_rate(parts.config, parts.task, parts.work),
+    lambda parts: parts.config.objective == "auto" or objective_of(parts.config, parts.task),
     _check_training,
     _check_local_arrays,
     _check_model,
-    lambda parts: load_mods(parts.config.client_mods),
 )
 
 

@@ -42,7 +42,8 @@ def event_queue(config):
     The clients are the app's; drawing, waiting, weights and the mean are done here.
     """
     grid = LocalGrid(config.model_dump(by_alias=True), config.num_clients)
-    task, initial, _ = resolve(config)
+    parts = resolve(config)
+    task, initial = parts.task, parts.model
     data = task.dataset(config.data_options)
     sizes = [len(rows) for rows in partition(data, "train", config)]
     clock = make_clock(config, sizes, task.seconds_per_example, whole_data=False)

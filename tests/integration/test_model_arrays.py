@@ -86,8 +86,8 @@ def test_client_with_other_fixed_arrays_is_refused_in_one_line(monkeypatch):
     theirs = GlobalModel.initial(dataclasses.replace(models.EVERYTHING, model=others), config)
     mine = GlobalModel.initial(models.EVERYTHING, config)
     assert theirs.fingerprint != mine.fingerprint
-    task, _, strategy = resolve(config)
-    monkeypatch.setattr("tests.support.in_process.resolve", lambda _: (task, theirs, strategy))
+    parts = dataclasses.replace(resolve(config), model=theirs)
+    monkeypatch.setattr("tests.support.in_process.resolve", lambda _: parts)
     reasons = []
     keep = lambda metrics, _: reasons.extend(metrics.rejected.values())  # noqa: E731
     with pytest.raises(Exception, match="no usable reply") as error:

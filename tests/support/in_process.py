@@ -66,7 +66,7 @@ def run_loop(
     grid: LocalGrid, config: RunConfig, components, on_round_end=lambda *_: None
 ) -> TrainingResult:
     """Run the training loop with what `resolve` returned, and nothing around it."""
-    task, model, strategy = components
+    task, model, strategy = components.task, components.model, components.strategy
     data = task.dataset(config.data_options)
     nodes = NodeRegistry(grid, config.num_clients)
     nodes.wait_for_start()

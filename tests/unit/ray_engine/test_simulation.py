@@ -1,6 +1,8 @@
 """Before a run's workers start: invalid settings are refused, and the steps are shown."""
 
 import io
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -14,7 +16,10 @@ from fedavg_app.server.preparation import prepare
 from fedavg_app.server_app import run
 from tasks.arguments import Arguments
 from tasks.data.dataset import DataError
+from tests.support.documents import ROOT
 from tests.support.local_grid import LocalGrid
+from tests.support.processes import until
+from tests.support.run_folders import history_of
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -45,37 +50,86 @@ def refusal(monkeypatch):
     return refused
 
 
+def test_missing_data_are_refused_before_workers_start(refusal):
+    config = CONFIG.model_copy(update={"data_source": "auto", "data_dir": "/none"})
+    assert refusal(config).startswith("data-dir = '/none' is not a directory")
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"task": "mnits"}, "task = 'mnits': known tasks"),
-        ({"min_replies": 3}, "min-replies = 3: a round has 2 clients"),
-        ({"data_source": "auto", "data_dir": "/none"}, "data-dir = '/none' is not a directory"),
-        ({"resume": "/nowhere"}, "resume = '/nowhere': give the folder of a federated run"),
-    ],
-)
-def test_setting_that_cannot_be_used_is_refused_before_workers_start(refusal, changes, why):
-    assert refusal(CONFIG.model_copy(update=changes)).startswith(why)
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
         ({"task": "my_taks:TASK"}, "task = 'my_taks:TASK': there is no module 'my_taks'"),
+        ({"task": "tasks.mnist:NONE"}, "task = 'tasks.mnist:NONE': module 'tasks.mnist' has no"),
+        ({"task": "tasks.mnist:prepare"}, "task = 'tasks.mnist:prepare': "),
+        ({"strategy": "fedagv"}, "strategy = 'fedagv': 'fedagv' is no strategy"),
+        ({"strategy": "mine:S"}, "strategy = 'mine:S': there is no module 'mine'"),
         (
             {"strategy": "stc", "strategy_args": Arguments("sparsity-upp = 0.1")},
             "strategy-args = 'sparsity-upp = 0.1': STC does not take sparsity-upp",
         ),
+        ({"min_replies": 3}, "min-replies = 3: a round has 2 clients"),
+        ({"optimizer": "adm"}, "optimizer = 'adm': known optimisers"),
+        ({"optimizer": "mine:O"}, "optimizer = 'mine:O': No module named 'mine'"),
+        (
+            {"optimizer": "adamw", "optimizer_args": Arguments("weight_deay = 0.1")},
+            "optimizer-args = 'weight_deay = 0.1': adamw refuses it",
+        ),
+        ({"optimizer": "adamw", "momentum": 0.9}, "momentum = 0.9: it is of SGD"),
+        ({"optimizer_args": Arguments("lr = 1")}, "optimizer-args = 'lr = 1': SGD has none"),
+        ({"links": "6g"}, "links = '6g': give fibre"),
+        ({"links": "pyproject.toml"}, "links = 'pyproject.toml': class: Field required"),
+        ({"partition": "shard"}, "partition = 'shard': known partitions"),
+        ({"partition": "mine:f"}, "partition = 'mine:f': there is no module 'mine'"),
+        (
+            {"partition": "shards", "partition_args": Arguments("shards = 2")},
+            "partition-args = 'shards = 2': shards takes",
+        ),
+        ({"run_dir": "/proc/runs"}, "run-dir = '/proc/runs': cannot write there"),
+        ({"run_dir": "pyproject.toml"}, "run-dir = 'pyproject.toml': cannot write there"),
+        ({"resume": "/nowhere"}, "resume = '/nowhere': give the folder of a federated run"),
+        ({"client_mods": "mine:mod"}, "client-mods = 'mine:mod': there is no module 'mine'"),
+        ({"local_arrays": "head.*"}, "local-arrays = 'head.*': 'head.*' matches no array"),
+        ({"objective": "acuracy"}, "objective = 'acuracy': is 'acuracy', which is no metric"),
+        (
+            {"strategy": "scaffold", "optimizer": "adamw"},
+            "optimizer = 'adamw': give sgd: scaffold is defined for SGD alone",
+        ),
+        (
+            {"strategy": "fedsgd", "optimizer": "adamw"},
+            "optimizer = 'adamw': leave it out: the clients of fedsgd compute a gradient",
+        ),
     ],
 )
-def test_mistyped_name_is_refused_before_ray_starts(monkeypatch, changes, why):
+def test_setting_that_cannot_be_used_is_refused_before_ray_starts(
+    monkeypatch, tmp_path, changes, why
+):
     def start_ray(*_):
         raise WorkersStartedError
 
     monkeypatch.setattr(simulation, "ray_cluster", start_ray)
+    config = CONFIG.model_copy(update={"run_dir": str(tmp_path), **changes})
     with pytest.raises(ConfigError) as caught:
-        simulation.simulate(CONFIG.model_copy(update=changes))
+        simulation.simulate(config)
     assert str(caught.value).startswith(why)
+
+
+def test_run_is_not_resumed_while_another_process_trains_it(tmp_path):
+    config = with_clients(CONFIG.model_copy(update={"run_dir": str(tmp_path)}))
+    run(LocalGrid(config.model_dump(by_alias=True), 4), prepare(config))
+    (folder,) = tmp_path.iterdir()
+    resumed = f"--num-server-rounds=1000000 --num-workers=1 {folder}".split()
+    words = [sys.executable, "simulation.py", "resume", *resumed]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) as first:
+        try:
+            assert until(lambda: len(history_of(tmp_path)) > 4, 120)
+            second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        finally:
+            first.terminate()
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"error: resume = '{folder}': another process trains this run; wait until it has ended\n"
+    )
 
 
 def test_cluster_that_cannot_be_reached_is_refused_before_the_data_are_loaded(refusal):

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from functools import lru_cache, wraps
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 import strategies
@@ -23,17 +23,17 @@ from fedavg_app.client_settings import run_config
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
-from strategies.rounds.aggregation import finite_or_sent
-from strategies.rounds.flower_arrays import array_record, find_record, from_record, get_record
-from strategies.rounds.messages import ARRAYS, CONFIG
+from strategies.rounds.flower_arrays import get_record
+from strategies.rounds.local_arrays import told_of, with_local_arrays
+from strategies.rounds.messages import ARRAYS, CONFIG, PLACES, VALUES
 from strategies.rounds.reply_errors import choose_place, printable, shorten
 from tasks.arguments import Arguments
 
 # Characters of an error's text that go to the server, which keeps fewer. A SuperLink refuses long
 # ones, and half a surrogate pair, as in the name of a file, cannot be sent.
 MAX_ERROR = 2000
-# The record of a client's state that keeps them.
-LOCAL = "local-arrays"
+# A place after all arrays of a model.
+LAST = 2**31
 # The record of the reply to a test by a client that has none of its own yet.
 UNTRAINED = "untrained"
 
@@ -143,7 +143,7 @@ def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCa
     M. Kamp, Q. Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
     ICLR 2021, arXiv 2102.07623): it trains and tests the global model with them, at first those of
     the task's initial model. They do not travel; the server's model keeps the initial values. New
-    values are kept once training has succeeded; if it gave NaN or infinity that was not sent,
+    values are kept once training has succeeded; if it gave NaN or infinity that was not there,
     the old values are kept.
     """
     if not run_config(context.run_config).local_arrays:
@@ -153,18 +153,13 @@ def keep_local_arrays(message: Message, context: Context, call_next: ClientAppCa
 
     config = get_record(message.content, CONFIG, ConfigRecord)
     initial = client_process(context.node_config, context.run_config, config).local_arrays
-    received = get_record(message.content, ARRAYS, ArrayRecord)
-    kept = find_record(context.state, LOCAL, ArrayRecord)
-    message.content[ARRAYS] = array_record({**received, **(kept or initial)})
-    reply = call_next(message, context)
-    trained = find_record(reply.content, ARRAYS, ArrayRecord)
-    if trained is None and kept is None:
+    # As if the server had sent them: handlers take arrays by name, so these may be the last.
+    message.content[PLACES] = told_of(dict.fromkeys(initial, LAST), ARRAYS)
+    message.content[VALUES] = initial
+    untrained = VALUES not in context.state
+    reply = with_local_arrays(message, call_next)(message, context)
+    if untrained and message.metadata.message_type == MessageType.EVALUATE:
         reply.content[UNTRAINED] = ConfigRecord({"local-arrays": False})
-    if trained is not None:
-        own = array_record({name: trained.pop(name) for name in initial})
-        first = from_record(initial)
-        if all(finite_or_sent(array, first[name]) for name, array in from_record(own).items()):
-            context.state[LOCAL] = own
     return reply
 
 

@@ -1,7 +1,8 @@
-"""Arrays of the model that stay on the clients of another app, such as a personal head.
+"""Arrays of the model that stay on the clients, such as a personal head.
 
-The server sends their initial values once, beside the model. On the client the handler gets a
-complete model with the client's own values, and what it returns of them is kept there.
+On the client the handler gets a complete model with the client's own values, and what it returns of
+them is kept there. In another app the server sends their initial values once, beside the model; in
+this project's app clients have them from the task (`fedavg_app.client.mods`).
 
 Without the argument ``local_arrays`` a client may put arrays of its own over those it received.
 What it then reports as its change takes back what the server sent, error feedback adds that up, and
@@ -86,13 +87,19 @@ class KeptArrays:
         """Return what a message tells a node; ``key`` is the name of its record of arrays."""
         if not self:
             return {}
-        told = ConfigRecord({"training": self._training, "record": key})
-        told["names"], told["places"] = list(self._places), list(self._places.values())
+        told = told_of(self._places, key, self._training)
         return {PLACES: told} if node in self._keeping else {PLACES: told, VALUES: self.initial}
 
     def note(self, used: Iterable[int], rejected: Iterable[int]) -> None:
         """Note the nodes whose replies were used, and so have values, and those rejected."""
         self._keeping = (self._keeping | set(used)) - set(rejected)
+
+
+def told_of(places: Mapping[str, int], key: str, training: int = 0) -> ConfigRecord:
+    """Return what a client is told: the local arrays with their places among all arrays."""
+    told = ConfigRecord({"training": training, "record": key})
+    told["names"], told["places"] = list(places), list(places.values())
+    return told
 
 
 def complete(

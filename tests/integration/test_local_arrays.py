@@ -9,12 +9,12 @@ from flwr.app import ArrayRecord
 
 import tasks
 from fedavg_app.callbacks.base import Callback
-from fedavg_app.client.mods import LOCAL
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import partition
 from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server_app import run as server_run
 from strategies.rounds.flower_arrays import message_bytes
+from strategies.rounds.messages import VALUES as LOCAL
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import make_config, train
 from tests.support.local_grid import LocalGrid

@@ -1,22 +1,20 @@
 """All checks of a task, in their order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tasks.base import Task
 from tasks.checking import Finding, TaskError
-from tasks.checking.data import check_examples, check_loads, check_settings
+from tasks.checking.data import check_arrays, check_examples, check_loads, check_settings
 from tasks.checking.loss import check_loss
 from tasks.checking.metrics import check_metrics
-from tasks.checking.network import STEPS, check_arrays, check_clients, check_tests
-from tasks.checking.shortcuts import check_in_parts, check_shortcuts
+from tasks.checking.training import STEPS, check_clients, check_in_parts, check_shortcuts
 from tasks.checking.trial import Trial
 from tasks.data.dataset import Dataset
 
-Check = Callable[[Trial], Iterator[Finding]]
 # Those that are quick enough for every training.
-QUICK: tuple[Check, ...] = (check_settings, check_examples, check_loss, check_metrics)
+QUICK = (check_settings, check_examples, check_loss, check_metrics)
 # An error of another check ends all checks; after an error of one of these the rest is still made.
-SLOW: tuple[Check, ...] = (check_tests, check_loads, check_clients, check_shortcuts)
+SLOW = (check_loads, check_clients, check_shortcuts)
 # Before a training, clients are not tried with larger models: their steps take long.
 MAX_ENTRIES = 2 * 10**7
 

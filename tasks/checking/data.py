@@ -1,23 +1,51 @@
-"""Checks of what a task gives: its numbers and names, its examples, and that they stay the same."""
+"""Checks of what a task gives: its arrays, numbers and names, its examples, and no others later."""
 
 import re
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tasks.base import ignored_target
-from tasks.checking import Finding, TaskError
+from tasks.checking import Finding, TaskError, calling
 from tasks.checking.trial import Trial, few_rows, kind_of, same
-from tasks.data.dataset import NO_PREDICTION, Split, Stored, leaves
+from tasks.data.dataset import NO_PREDICTION, Split, leaves
 from tasks.data.map_style import MapStyleSplit
 from tasks.model_arrays import read_arrays, state_of
 from tasks.objective import ACCURACY, LOSS
+from tasks.training.optimizers import check_optimizer
 
 MAX_RATE = 1e6  # as the config's
 METRIC_NAME = re.compile(r"[A-Za-z0-9_-]+")
 TRIES = 5  # something that is drawn seldom does not differ each time
-READ_AT_A_TIME = 1000
+
+
+def check_arrays(trial: Trial) -> Iterator[Finding]:
+    """Yield which arrays are trained, fixed, buffers and aliases.
+
+    Raises:
+        TaskError: An array cannot be sent, or the optimiser cannot train them.
+    """
+    task, model = trial.task, trial.task.initial_model(trial.seed)
+    try:
+        arrays = trial.arrays
+        read_arrays(model, arrays.names)
+    except ValueError as error:
+        raise TaskError("model", str(error)) from error
+    with calling("optimizer", f"for {task.optimizer} with {dict(task.optimizer_args)}"):
+        check_optimizer(task.optimizer, task.optimizer_args, model)
+    state = state_of(model)
+
+    def described(names: tuple[str, ...]) -> str:
+        count = sum(state[name].numel() for name in names)
+        kinds = sorted({str(state[name].dtype).removeprefix("torch.") for name in names})
+        return f"{len(names)} ({count:,} entries, {', '.join(kinds)})" if names else "0"
+
+    aliases = "".join(f"; {name} is {first}" for name, first in arrays.aliases.items())
+    text = f"trained arrays {described(arrays.trained)}, fixed {described(arrays.fixed)}, "
+    text += f"buffers {described(arrays.buffers)}, aliases {len(arrays.aliases)}{aliases}"
+    yield Finding("ok", "model", text)
 
 
 def check_settings(trial: Trial) -> Iterator[Finding]:
@@ -57,7 +85,7 @@ def check_examples(trial: Trial) -> Iterator[Finding]:
         raise TaskError("dataset", "there are no training examples")
     for name, split in (("training", train), ("test", test)):
         if len(split):
-            _check_targets(trial, split, name)
+            _check_targets(trial, split.classes, name)
             _check_finite(trial, split, name)
     kinds = kind_of(train), kind_of(trial.tested)
     if kinds[0] != kinds[1]:
@@ -74,13 +102,18 @@ def check_examples(trial: Trial) -> Iterator[Finding]:
 
 
 def check_loads(trial: Trial) -> Iterator[Finding]:
-    """Yield that data and model are the same each time; TaskError where they are not."""
+    """Yield that data and model are the same each time.
+
+    Raises:
+        TaskError: They are not, or there are no test examples.
+    """
     task, data = trial.task, trial.data
+    if not len(data.test):
+        raise TaskError("dataset", "there are no test examples, which every evaluation needs")
     if task.dataset(data.options).digest() != data.digest():
         text = "gives different examples each time: draw a split with a fixed seed, or use "
         raise TaskError("dataset", f"{text}load_cached")
-    models = [task.initial_model(trial.seed) for _ in range(2)]
-    first, again = (read_arrays(model, tuple(state_of(model))) for model in models)
+    first, again = (read_arrays(trial.network(), trial.arrays.names) for _ in range(2))
     for name, array in first.items():
         if not np.array_equal(array, again[name], equal_nan=True):
             text = f"gives a different {name!r} each time: draw from torch's global random state"
@@ -88,48 +121,44 @@ def check_loads(trial: Trial) -> Iterator[Finding]:
     yield Finding("ok", "dataset", "every call gives the same examples, and the same model")
 
 
-def _check_targets(trial: Trial, split: Split, name: str) -> None:
-    """Check that negative targets are no predictions, and that there are predictions."""
-    if (targets := split.classes) is None:
+def _check_targets(trial: Trial, classes: NDArray[np.int64] | None, name: str) -> None:
+    """Check that negative classes are no predictions, and that there are predictions."""
+    if classes is None:
         return
     ignored = ignored_target(trial.task.loss)
-    others = targets[(targets < 0) & ~np.isin(targets, [NO_PREDICTION, ignored])]
+    others = classes[(classes < 0) & ~np.isin(classes, [NO_PREDICTION, ignored])]
     if others.size:
         text = f"there are {name} targets of {others.min()}, and a negative target is no prediction"
         raise TaskError("dataset", f"{text}: number the classes from 0, or give {NO_PREDICTION}")
-    if targets.max() < 0:
+    if classes.max() < 0:
         raise TaskError("dataset", f"the {name} examples have no target to be predicted")
-    if ignored >= 0 and (targets == ignored).any():
+    if ignored >= 0 and (classes == ignored).any():
         text = f"targets of {ignored} are ignored by the loss, but count as predictions"
         raise TaskError("dataset", f"{text}: make them {NO_PREDICTION}")
 
 
 def _check_finite(trial: Trial, split: Split, name: str) -> None:
     """Check that targets are finite, and inputs at least once they are prepared."""
-    fix = "leave it out"
-    if (bad := _not_finite(split.targets)) is not None:
-        text = f"the {name} example {bad} has a NaN or infinite target"
-        raise TaskError("dataset", f"{text}: {fix}")
+    if bad := _not_finite(split.targets):
+        text = f"the {name} example {bad[0]} has a NaN or infinite target"
+        raise TaskError("dataset", f"{text}: leave it out")
     bad = _not_finite(split.inputs)
-    if bad is not None or isinstance(split, MapStyleSplit):  # which are not all read for this
-        prepared, _ = trial.few(split, rows=None if bad is None else torch.tensor([bad]))
-        if not all(array.isfinite().all() for array in leaves(prepared)):
-            which = "examples have" if bad is None else f"example {bad} has"
-            text = f"the {name} {which} NaN or infinite inputs"
-            raise TaskError("dataset", f"{text}: {fix}, or fill them in prepare")
+    prepared, _ = trial.few(split, rows=torch.tensor(bad) if bad else None)
+    if not all(array.isfinite().all() for array in leaves(prepared)):
+        which = f"example {bad[0]} has" if bad else "examples have"
+        text = f"the {name} {which} NaN or infinite inputs"
+        raise TaskError("dataset", f"{text}: leave it out, or fill them in prepare")
 
 
-def _not_finite(stored: Stored | None) -> int | None:
-    """Return the number of the first example with a value that is not finite; None for none."""
+def _not_finite(stored: object) -> list[int]:
+    """Return the number of the first example with a value that is not finite, if there is one."""
     for array in leaves(stored):
-        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.size:
             continue
-        for start in range(0, len(array), READ_AT_A_TIME):
-            part = array[start : start + READ_AT_A_TIME]
-            finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
-            if not finite.all():
-                return start + int(finite.argmin())
-    return None
+        # Its least and largest value show it, without another array of its size.
+        if not np.isfinite([array.min(), array.max()]).all():
+            return next([row] for row, one in enumerate(array) if not np.isfinite(one).all())
+    return []
 
 
 def _check_draws(trial: Trial) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from tasks.checking import Finding, TaskError
+from tasks.checking import Finding, TaskError, calling
 from tasks.checking.trial import (
     CPU,
     Trial,
@@ -25,17 +25,12 @@ from tasks.data.dataset import leaves
 from tasks.training.examples import call_model, number_of, parts_of
 from tasks.training.random_streams import seeded
 
-# The losses that are looked at, and what is wrong with what they are given.
-WRONG = {
-    functional.cross_entropy: "takes logits, and is given probabilities: leave the softmax out",
-    functional.nll_loss: (
-        "takes log-probabilities, and is given other values: end the model with log_softmax, or "
-        "take cross_entropy for logits"
-    ),
-    functional.binary_cross_entropy_with_logits: (
-        "takes logits, and is given values from 0 to 1: leave the sigmoid out"
-    ),
-}
+# The losses that are looked at.
+LOSSES = (
+    functional.cross_entropy,
+    functional.nll_loss,
+    functional.binary_cross_entropy_with_logits,
+)
 # Logits may be from 0 to 1 by chance, but not in several networks whose weights are this far apart.
 TRIES, SPREAD = 3, 10.0
 TOLERANCE = 1e-4  # sums of float32 differ by less
@@ -60,12 +55,16 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
     if not math.isfinite(loss := found.item()):
         raise TaskError("loss", f"is {loss:g} for the initial model: check inputs and model")
     yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
-    if wrong := _wrong_input(trial, inputs, outputs, targets):
-        yield Finding("warning", "loss", wrong)
-    elif loss < 0:
+    with torch.no_grad():
+        for function, given in _given(trial, outputs, targets):
+            if wrong := _wrong_input(trial, inputs, targets, function, given):
+                yield Finding("warning", "loss", f"torch's {function.__name__} {wrong}")
+                return
+        is_sum = loss > 0 and _is_sum(trial, outputs, targets, loss)
+    if loss < 0:
         text = f"is {loss:.4g} for the initial model, below 0, which no cross-entropy, squared or "
         yield Finding("warning", "loss", f"{text}absolute error is: check what it is given")
-    elif loss and _is_sum(trial, outputs, targets, loss):
+    elif is_sum:
         text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
         yield Finding("warning", "loss", text)
 
@@ -73,17 +72,12 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
 def loss_of(trial: Trial, outputs: Any, targets: Any) -> Any:
     """Return what the loss returns; TaskError where it fails or changes the targets."""
     kept = copies(targets)
-    try:
-        with seeded(0, CPU), warnings.catch_warnings():
-            # Torch warns where it stretches outputs and targets to one shape.
-            warnings.filterwarnings("error", "Using a target size")
-            found = trial.task.loss(outputs, targets)
-    except Exception as error:
-        fix = " Number the classes from 0" if isinstance(error, IndexError) else ""
-        kinds = kinds_of(outputs, targets)
-        text = f"raised {type(error).__name__} for {kinds}: {error}{fix}"
-        raise TaskError("loss", text) from error
-    if not same(tuple(kept), tuple(leaves(targets))):
+    kinds = kinds_of(outputs, targets)
+    with calling("loss", f"for {kinds}"), seeded(0, CPU), warnings.catch_warnings():
+        # Torch warns where it stretches outputs and targets to one shape.
+        warnings.filterwarnings("error", "Using a target size")
+        found = trial.task.loss(outputs, targets)
+    if not same(kept, tuple(leaves(targets))):
         raise TaskError("loss", "changes the targets, which all clients share: work on a copy")
     return found
 
@@ -97,12 +91,11 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in WRONG:
+        if func in LOSSES:
             self.given.append((func, args[0] if args else kwargs["input"]))
         return func(*args, **kwargs)
 
 
-@torch.no_grad()
 def _given(trial: Trial, outputs: Any, targets: Any) -> list[tuple[Any, Tensor]]:
     """Return the losses of torch that the loss calls, and what they are given as outputs."""
     watch = _Watch()
@@ -111,27 +104,22 @@ def _given(trial: Trial, outputs: Any, targets: Any) -> list[tuple[Any, Tensor]]
     return watch.given
 
 
-def _wrong_input(trial: Trial, inputs: Any, outputs: Any, targets: Any) -> str:
+def _wrong_input(trial: Trial, inputs: Any, targets: Any, function: Any, given: Tensor) -> str:
     """Return what is wrong with what a loss of torch's is given; empty if nothing is."""
-    for function, given in _given(trial, outputs, targets):
-        classes = min(1, given.dim() - 1)
-        if function is functional.binary_cross_entropy_with_logits:
-            is_wrong = is_probability(given) and _has_bounds(trial, inputs, targets)
-        elif function is functional.nll_loss:
-            is_wrong = not _sums_to_1(given.exp(), classes)
-        else:
-            is_wrong = is_probability(given) and _sums_to_1(given, classes)
-        if is_wrong:
-            return f"torch's {function.__name__} {WRONG[function]}"
-    return ""
+    if function is functional.binary_cross_entropy_with_logits:
+        is_wrong = is_probability(given) and _has_bounds(trial, inputs, targets)
+        text = "takes logits, and is given values from 0 to 1: leave the sigmoid out"
+        return text if is_wrong else ""
+    given = given.float()
+    sums = (given.exp() if function is functional.nll_loss else given).sum(min(1, given.dim() - 1))
+    sum_to_1 = torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE)
+    if function is functional.nll_loss:
+        text = "takes log-probabilities, and is given other values: end the model with "
+        return "" if sum_to_1 else f"{text}log_softmax, or take cross_entropy for logits"
+    text = "takes logits, and is given probabilities: leave the softmax out"
+    return text if sum_to_1 and is_probability(given) else ""
 
 
-def _sums_to_1(values: Tensor, dimension: int) -> bool:
-    sums = values.float().sum(dimension)
-    return torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE)
-
-
-@torch.no_grad()
 def _has_bounds(trial: Trial, inputs: Any, targets: Any) -> bool:
     """Return whether what the loss is given is from 0 to 1 whatever the weights are."""
     for seed in range(TRIES):
@@ -148,7 +136,6 @@ def _has_bounds(trial: Trial, inputs: Any, targets: Any) -> bool:
     return True
 
 
-@torch.no_grad()
 def _is_sum(trial: Trial, outputs: Any, targets: Any, loss: float) -> bool:
     """Return whether the loss of a batch is the sum of those of its parts."""
     number = len(targets) if isinstance(targets, Tensor) else 0

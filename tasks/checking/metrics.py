@@ -28,19 +28,24 @@ def check_metrics(trial: Trial) -> Iterator[Finding]:
     inputs, targets = trial.few(trial.tested)
     outputs = forward(trial.network().eval(), inputs)
     loss_of(trial, outputs, targets)
-    _check_dimension(task, outputs, targets)
-    tried, found = [outputs, *_drawn(outputs)], []
+    kinds, shape = kinds_of(outputs, targets), tuple(getattr(outputs, "shape", ()))
+    is_default = task.metrics.get(ACCURACY) is accuracy and not is_cross_entropy(task.loss)
+    if is_default and len(shape) > 2 and shape[1] == shape[-1]:
+        text = f"accuracy cannot tell which dimension of {kinds} has the classes"
+        raise TaskError("metrics", f"{text}: give the task's own")
+    found = []
     for name, metric in task.test_metrics().items():
         try:
             with warnings.catch_warnings():  # a few examples lack classes
                 warnings.simplefilter("ignore")
-                values = [_measured(task, metric, some, targets) for some in tried]
+                value, *_ = [
+                    _measured(task, metric, some, targets) for some in (outputs, *_drawn(outputs))
+                ]
         except Exception as error:
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             text = f"{name}: {kind}{str(error).removeprefix(f'{name} ')}"
-            kinds = kinds_of(outputs, targets)
             raise TaskError("metrics", f"{text} ({kinds})") from error
-        found.append(f"{name} {show_metric(name, values[0])}")
+        found.append(f"{name} {show_metric(name, value)}")
     if found:
         text = f"{', '.join(found)} for {number_of(inputs)} examples"
         yield Finding("ok", "metrics", f"{text}, the same when merged from parts")
@@ -53,24 +58,22 @@ def _measured(task: Task, metric: Metric, outputs: Any, targets: Any) -> float:
         ValueError: It is another where states of parts are put together, or the metric changes what
             it is given.
     """
-    predicted = task.predictions(outputs)
-    given = predicted, targets
+    given = task.predictions(outputs), targets
     before = copies(given)
-    whole = metric.of_batch(*given)
-    value, number = metric.value([whole]), number_of(targets) if targets is not None else 0
-    if not same(tuple(before), tuple(leaves(given))):
+    value = metric.value([metric.of_batch(*given)])
+    if not same(before, tuple(leaves(given))):
         raise ValueError("changes the outputs or the targets, which others get, too")
-    if not isinstance(predicted, Tensor) and type(predicted) not in (dict, tuple):
+    sizes = {getattr(leaf, "shape", (None,))[:1] for leaf in leaves(given)}
+    if type(given[0]) not in (Tensor, dict, tuple) or len(sizes) > 1:
         return value  # an object of another kind cannot be cut
-    if any(getattr(leaf, "shape", ())[:1] != (number,) for leaf in leaves(predicted)):
-        return value
+    (number,) = sizes.pop()
     parts = [chosen_of(given, rows) for rows in (slice(FIRST), slice(FIRST, None))]
     together = metric.value([metric.of_batch(*part) for part in parts if number_of(part)])
     if np.isnan(together) or np.isclose(value, together, RELATIVE, ABSOLUTE):
         return value
     text = f"gives {value:g} for {number} examples, but {together:g} where the states of two parts "
     fix = "are put together: return sums over the examples, of values of one shape"
-    if isinstance(predicted, Tensor) and not is_probability(predicted):
+    if isinstance(given[0], Tensor) and not is_probability(given[0]):
         fix += "; for torchmetrics, which takes a batch with values from 0 to 1 alone as "
         fix += "probabilities, give predict=torch.sigmoid, or a softmax"
     raise ValueError(text + fix)
@@ -86,12 +89,3 @@ def _drawn(outputs: Any) -> list[Tensor]:
     for some in drawn[: DRAWN // 2]:
         some[:FIRST] = torch.rand(some[:FIRST].shape, generator=generator)
     return drawn
-
-
-def _check_dimension(task: Task, outputs: Any, targets: Any) -> None:
-    """Check that the default accuracy can tell the classes' dimension."""
-    if task.metrics.get(ACCURACY) is not accuracy or is_cross_entropy(task.loss):
-        return
-    if isinstance(outputs, Tensor) and outputs.dim() > 2 and outputs.shape[1] == outputs.shape[-1]:
-        text = f"cannot tell which dimension of {kinds_of(outputs, targets)} has the classes"
-        raise TaskError("metrics", f"accuracy {text}: give the task's own")

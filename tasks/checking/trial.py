@@ -1,6 +1,7 @@
 """`Trial`: what every check is given, a task with its data, of which it tries a few examples."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.checking import TaskError
-from tasks.data.dataset import DataError, Dataset, Split, leaves, map_leaves
+from tasks.checking import TaskError, calling
+from tasks.data.dataset import Dataset, Split, leaves, map_leaves
 from tasks.data.map_style import MapStyleSplit
+from tasks.model_arrays import ModelArrays
 from tasks.training.examples import call_model
 from tasks.training.random_streams import seeded
 
@@ -31,6 +33,11 @@ class Trial:
     task: Task
     data: Dataset
     seed: int
+
+    @cached_property
+    def arrays(self) -> ModelArrays:
+        """The classes of the model's arrays."""
+        return ModelArrays.of(self.task.initial_model(self.seed))
 
     @property
     def tested(self) -> Split:
@@ -59,14 +66,9 @@ class Trial:
         rows = few_rows(split) if rows is None else rows
         name = "augment" if training and self.task.augment is not None else "prepare"
         kind = f"{len(rows)} inputs, {kind_of(split)}"
-        try:
-            with seeded(seed, CPU):
-                stored = self.task.examples(split, CPU, training=training)
-                inputs, targets = replace(stored, rows=rows).slice(0, len(rows))
-        except DataError as error:
-            raise TaskError("dataset", str(error)) from error
-        except Exception as error:
-            raise TaskError(name, f"raised {type(error).__name__} for {kind}: {error}") from error
+        with calling(name, f"for {kind}"), seeded(seed, CPU):
+            stored = self.task.examples(split, CPU, training=training)
+            inputs, targets = replace(stored, rows=rows).slice(0, len(rows))
         several = [isinstance(leaf, Tensor) and len(leaf) == len(rows) for leaf in leaves(inputs)]
         if not several or not all(several):
             text = f"returned {described(inputs)} for {kind}: return a tensor of as many inputs"
@@ -91,14 +93,11 @@ def kind_of(split: Split) -> str:
     return described(map_leaves(lambda array: array[0], split.inputs))
 
 
-def forward(model: nn.Module, inputs: Any, seed: int = 0) -> Any:
-    """Return the model's outputs, whose draws have the seed; TaskError where it fails."""
-    try:
-        with seeded(seed, CPU), torch.set_grad_enabled(model.training):
-            return call_model(model, inputs)
-    except Exception as error:
-        text = f"raised {type(error).__name__} for inputs {described(inputs)}: {error}"
-        raise TaskError("model", text) from error
+def forward(model: nn.Module, inputs: Any) -> Any:
+    """Return the model's outputs; TaskError where it fails."""
+    grad = torch.set_grad_enabled(model.training)
+    with calling("model", f"for inputs {described(inputs)}"), seeded(0, CPU), grad:
+        return call_model(model, inputs)
 
 
 def described(value: Any) -> str:
@@ -132,6 +131,6 @@ def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     )
 
 
-def copies(value: Any) -> list[Any]:
+def copies(value: Any) -> tuple[Any, ...]:
     """Return a copy of each tensor of a value, and what is no tensor as it is."""
-    return [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves(value)]
+    return tuple(leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves(value))

@@ -207,12 +207,6 @@ class Small(Head):
 
 SMALL = dataclasses.replace(SIGMOID, model=Small)
 SUMMED = networks.task("summed", networks.mlp, loss=nn.CrossEntropyLoss(reduction="sum"))
-WITHOUT_STATISTICS = networks.task(
-    "no-statistics",
-    lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(64, CLASSES), nn.BatchNorm1d(CLASSES, track_running_stats=False)
-    ),
-)
 
 
 def as_floats(inputs, targets):
@@ -330,7 +324,10 @@ FOUND = {
     "IN_PLACE_METRIC": ("error", "metrics: own: changes the outputs or the targets, which others"),
     "ONE_NUMBER": ("error", "metrics: own: returned a Tensor: return a sum and a count"),
     "UNTRAINED": ("error", "train: leaves the model as it was: change its own weights"),
-    "NOTHING_BACK": ("error", "model: training failed: train returned a NoneType: return metrics"),
+    "NOTHING_BACK": (
+        "error",
+        "model: raised ValueError in training: train returned a NoneType: return",
+    ),
     "COLLECTION": ("error", "metrics: they are a MetricCollection: give a dictionary of them by"),
     "FLOATS": ("error", "loss: raised UserWarning for outputs float32 (8, 1) and targets"),
     "NO_DIRECTION": ("error", "objective: gap does not say whether more of it is better: give"),
@@ -355,11 +352,10 @@ FOUND = {
     "SIGMOID": ("warning", "loss: torch's binary_cross_entropy_with_logits takes logits, and is"),
     "BELOW_0": ("warning", "loss: is -"),
     "SUMMED": ("warning", "loss: is a sum over the examples: a step grows with the size of its"),
-    "WITHOUT_STATISTICS": ("warning", "model: a test of one example fails, so it depends on"),
     "BROADCAST": ("error", "metrics: accuracy: counts 14 of 8 predictions: give the number of"),
     "SUM": ("error", "loss: returned float32 (8,) for outputs float32 (8, 4) and targets"),
     "UNSEEDED": ("error", "dataset: gives different examples each time: draw a split with a fixed"),
-    "HOOKED": ("error", "in_parts: is True, but the fast steps change '1.weight' by"),
+    "HOOKED": ("error", "in_parts: is True, but its steps change '1.weight' by"),
     "SEGMENTS": (
         "error",
         "metrics: accuracy cannot tell which dimension of outputs float32 (8, 4,",

@@ -50,8 +50,10 @@ def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
 
 
 def packed_size(content: RecordDict) -> int:
-    """Return what a packed content takes of memory once it is unpacked, beside large arrays."""
-    return content_size(_bytes(content))
+    """Return what a packed content takes of memory once it is unpacked, in bytes."""
+    large = [record for name, record in content.array_records.items() if name != RECORD]
+    arrays = sum(len(array.data) for record in large for array in record.values())
+    return content_size(_bytes(content)) + arrays
 
 
 def unpack(message: Message, most: float = math.inf) -> bool:
@@ -59,7 +61,7 @@ def unpack(message: Message, most: float = math.inf) -> bool:
 
     Args:
         message: The message.
-        most: The most bytes that the records may take, as `packed_size` counts them.
+        most: The most bytes that the packed records may take, as `packed_size` counts them.
 
     Raises:
         ValueError: They cannot be read, or take more.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deployment.superlink.object_size import protobuf_size
 from fedavg_app import packed_content
 from fedavg_app.flower_internals import content_size
-from fedavg_app.packed_content import pack, pack_all, unpack
+from fedavg_app.packed_content import pack, pack_all, packed_size, unpack
 from strategies.rounds.flower_arrays import message_bytes
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -101,3 +101,12 @@ def test_content_of_many_empty_items_is_refused_unread():
     content = RecordDict({"packed": ConfigRecord({"content": b"\x0a\x00" * 10**5})})
     with pytest.raises(ValueError, match="takes 32200000 bytes, at most 1000000 are expected"):
         unpack(message(content), 10**6)
+
+
+def test_large_arrays_count_as_much_packed_or_not(monkeypatch):
+    """A reply that is packed is bounded by the size of a message whose arrays are not."""
+    content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(10**5))})})
+    packed = packed_size(pack(content))
+    monkeypatch.setattr(packed_content, "MAX_ARRAY_BYTES", 0)
+    beside = packed_size(pack(content))
+    assert 8 * 10**5 < beside < packed < beside + 10**4

@@ -78,7 +78,7 @@ def _ray() -> Iterator[Finding]:
     yield True, f"simulations run on {workers} workers, one per usable CPU", ""
     try:
         with ray_cluster("", 1, 0, "cpu") as started:
-            started()
+            started.result()
             yield True, "Ray starts", ""
     except USER_ERRORS as error:
         yield False, f"Ray: {error}", "free memory and space in /tmp, then try again"

@@ -8,7 +8,7 @@ import signal
 import socket
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Literal
@@ -30,10 +30,10 @@ WorkerResources = tuple[int, float]
 @contextmanager
 def ray_cluster(
     address: str, num_workers: int, gpus_per_worker: float | Literal["auto"], device: str
-) -> Iterator[Callable[[], WorkerResources]]:
+) -> "Iterator[Future[WorkerResources]]":
     """Start or join Ray in the background, and leave no process of it behind.
 
-    It yields a function that waits until Ray has started and returns the resources. It raises:
+    It yields the workers' resources, which are there once Ray has started, or one of these errors:
 
     - ConfigError: The cluster cannot be joined, or has fewer resources than the workers need.
     - RunError: Ray cannot start.
@@ -64,7 +64,7 @@ def ray_cluster(
             return _worker_resources(num_workers, gpus_per_worker, device)
 
         try:
-            yield resources
+            yield background.submit(resources)
         except (KeyboardInterrupt, SystemExit) as error:  # a signal
             if not wait([starting], STUCK_SECONDS).done:
                 # It has interrupted an import or a logging call here, which keeps a lock that Ray's
@@ -96,7 +96,7 @@ def shared_ray(num_workers: int) -> Iterator[Callable[[], str]]:
         def address() -> str:
             import ray
 
-            stack.enter_context(ray_cluster("", num_workers, 0.0, "cpu"))()
+            stack.enter_context(ray_cluster("", num_workers, 0.0, "cpu")).result()
             has_gpu = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
             return "" if has_gpu else ray.get_runtime_context().gcs_address
 

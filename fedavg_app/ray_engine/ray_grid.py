@@ -6,6 +6,8 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import Future
+from dataclasses import replace
 from itertools import chain
 from multiprocessing import connection
 from typing import Any
@@ -23,8 +25,15 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.partitioning import DataDigests
 from fedavg_app.ray_engine.messages import Batch, PendingMessage, keep_freed_memory
+from fedavg_app.ray_engine.ray_cluster import WorkerResources
 from fedavg_app.ray_engine.worker import RUN_ID, WorkerError, WorkerSettings
-from fedavg_app.ray_engine.worker_handle import Call, ClientStates, WorkerDiedError, WorkerHandle
+from fedavg_app.ray_engine.worker_handle import (
+    Call,
+    ClientStates,
+    DriverWorker,
+    WorkerDiedError,
+    WorkerHandle,
+)
 from fedavg_app.server.global_evaluation import Batch as TestBatch
 from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from fedavg_app.server.nodes import Nodes
@@ -62,6 +71,8 @@ class RayGrid(BaseGrid):
         client_config: What messages tell clients; with it actors load the data as they start.
         check_data: Called with the digests of an actor's data; raises where they are others than
             the driver's.
+        resources: The number of actors and their shares, once Ray has started; until one of them
+            has, too, this process trains. Ray need not have been started then.
     """
 
     def __init__(
@@ -72,6 +83,7 @@ class RayGrid(BaseGrid):
         gpus_per_worker: float = 0.0,
         client_config: ConfigRecord | None = None,
         check_data: Callable[[DataDigests], None] = lambda _: None,
+        resources: "Future[WorkerResources] | None" = None,
     ) -> None:
         identify_server(RUN_ID)
         keep_freed_memory()
@@ -84,7 +96,11 @@ class RayGrid(BaseGrid):
         )
         self._check_data = check_data
         self._failed_starts, self._cause = 0, ""  # in a row; of the last death
-        self._workers = [WorkerHandle(number, self._settings) for number in range(num_workers)]
+        self._resources = resources
+        self._workers: list[WorkerHandle] = []
+        if resources is not None:
+            self._workers.append(DriverWorker(0, self._settings))
+        self._workers += [WorkerHandle(number, self._settings) for number in range(num_workers)]
         self._states = ClientStates()
         self._free: deque[PendingMessage] = deque()  # for any worker
         self._replies: dict[str, Message] = {}
@@ -118,6 +134,7 @@ class RayGrid(BaseGrid):
         pushed = list(messages)
         ids = [assign_message_id(message) for message in pushed]
         self._receive()
+        self._hand_over()
         # The time that workers take to start does not count as the round's.
         self._wait_until(lambda: any(worker.process_id for worker in self._workers))
         left = self._timeout - min(MARGIN_SECONDS, self._timeout / 10)
@@ -182,6 +199,24 @@ class RayGrid(BaseGrid):
         """Give clients the states that `client_states` returned."""
         self._states.restore(states)
 
+    def _start_workers(self) -> None:
+        """Start the actors, once Ray has started."""
+        if self._resources is not None and self._resources.done():
+            number, share = self._resources.result()
+            self._resources, self._settings = None, replace(self._settings, gpu_share=share)
+            self._workers += [WorkerHandle(each, self._settings) for each in range(number)]
+
+    def _hand_over(self) -> None:
+        """End the training in this process, between two rounds, once an actor has started."""
+        here = self._workers[0]
+        if not isinstance(here, DriverWorker) or not any(
+            worker.process_id for worker in self._workers[1:]
+        ):
+            return
+        self._states.park(here, self._ask("states", {here: ()})[here])
+        here.kill()
+        self._workers.remove(here)
+
     def _level_loads(self) -> None:
         """Take clients with a state from workers that have more than their share of messages."""
         # A worker that is still busy with an earlier round's message may hang.
@@ -229,6 +264,7 @@ class RayGrid(BaseGrid):
 
     def _receive(self) -> None:
         """Take in what workers have answered, replace those that hang, and hand out work."""
+        self._start_workers()
         for worker in self._answering(0):
             try:
                 self._take(worker, worker.receive())
@@ -299,8 +335,10 @@ class RayGrid(BaseGrid):
         Its clients lose their states; the messages that it had not begun go to other workers.
 
         Raises:
-            RunError: Workers die as they start, again and again.
+            RunError: Workers die as they start, again and again, or this process cannot train.
         """
+        if isinstance(worker, DriverWorker):
+            raise RunError(f"this process cannot train: {cause}")
         self._cause = cause
         self._failed_starts += not worker.process_id
         if self._failed_starts > MAX_FAILURES:
@@ -310,7 +348,8 @@ class RayGrid(BaseGrid):
         whose = f"; clients {', '.join(map(str, lost))} have lost their states"
         logger.warning("%s; it is replaced%s", died, whose if lost else "")
         worker.kill()
-        self._workers[worker.number] = WorkerHandle(worker.number, self._settings)
+        place = self._workers.index(worker)
+        self._workers[place] = WorkerHandle(worker.number, self._settings)
         begun = worker.call.pending if worker.call else []
         for call in filter(None, (worker.call, worker.next_call)):
             call.done = True

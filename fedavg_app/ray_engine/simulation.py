@@ -113,6 +113,9 @@ def simulate(
         with StatusLine() as tell:
             tell(f"checking the settings of {config.strategy} on {config.task}")
             components = resolve(config)
+            # A deadline interrupts the main thread of a process, and shares of a GPU are Ray's.
+            timed = config.round_timeout and not config.links
+            here = not ray_address and not timed and config.torch_device.type == "cpu"
             cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
             started = ray.enter_context(cluster)
             prepared = prepare(config, tell, components)
@@ -121,10 +124,10 @@ def simulate(
             from fedavg_app.server_app import run
 
             tell(f"starting workers on Ray at {ray_address}" if ray_address else "starting workers")
-            workers, gpu_share = started()
+            workers, share, later = (0, 0.0, started) if here else (*started.result(), None)
             grid = RayGrid(
-                run_config, config.num_clients, workers, gpu_share, prepared.told(),
-                prepared.check_digests,
+                run_config, config.num_clients, workers, share, prepared.told(),
+                prepared.check_digests, later,
             )  # fmt: skip
             actors.enter_context(grid).numbered_nodes()
 

@@ -1,6 +1,7 @@
 """One long-lived Ray actor: it runs the same ClientApp as everywhere, for the clients it is given.
 
-It imports torch and loads the data once, and keeps the states of its clients between rounds.
+It imports torch and loads the data once, and keeps the states of its clients between rounds. Until
+the first actor has started, a thread of the driver does the same.
 """
 
 import math
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from typing import Any, NamedTuple
 
-import ray
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
 
@@ -96,13 +96,17 @@ class Worker:
         self._listener: Listener | None = None
         self._evaluation: CentralEvaluation | None = None
 
-    def start(self, driver_node: str) -> WorkerStart:
-        """Load the data; return what the driver needs to know of this process."""
+    def start(self, driver_node: str | None) -> WorkerStart:
+        """Load the data; return what the driver needs to know of this process.
+
+        Args:
+            driver_node: The driver's Ray node; None in the driver itself.
+        """
         address = digests = None
         if self._settings.client_config is not None:
             config: Any = dict(self._settings.client_config)
             digests = client_process({PARTITION_ID: 0}, self._settings.run_config, config).digests
-        if ray.get_runtime_context().get_node_id() == driver_node:
+        if driver_node is not None and driver_node == own_node():
             self._listener = Listener(("127.0.0.1", 0), authkey=self._settings.key)
             address = self._listener.address
         return WorkerStart(os.getpid(), address, digests)
@@ -110,11 +114,16 @@ class Worker:
     def serve(self) -> None:
         """Answer the requests of the driver's connection until it is closed."""
         assert self._listener is not None
-        with self._listener, self._listener.accept() as connection, suppress(EOFError, OSError):
+        with self._listener, suppress(EOFError, OSError):
+            connection = self._listener.accept()
             set_tcp_nodelay(connection)
-            with closing(Stream(connection)) as stream:
-                while True:
-                    stream.send(self.answer(*stream.receive()))
+            self.answer_all(connection)
+
+    def answer_all(self, connection: "Connection[Any, Any]") -> None:
+        """Answer a connection's requests; EOFError or OSError once it is closed."""
+        with closing(Stream(connection)) as stream:
+            while True:
+                stream.send(self.answer(*stream.receive()))
 
     def answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Call one of the methods below; return what it returns, or a `WorkerError`."""
@@ -191,6 +200,13 @@ class Worker:
     def give_up(self, clients: Sequence[int]) -> dict[int, bytes]:
         """Return the states of these clients as `states` does, and keep them no longer."""
         return {client: pickle.dumps(self._states.pop(client)) for client in clients}
+
+
+def own_node() -> str:
+    """Return the Ray node of this process."""
+    import ray  # not at the top: the driver trains before it has imported Ray
+
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def set_tcp_nodelay(connection: "Connection[Any, Any]") -> None:

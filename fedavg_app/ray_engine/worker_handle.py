@@ -1,6 +1,7 @@
 """The driver's end of one worker: its Ray actor, and what it was asked; and who keeps which states.
 
-`RayGrid` replaces a worker that has died; `ClientStates` has the clients that lose their states.
+Ray is imported where an actor is: the driver trains the first rounds while another thread imports
+it. `RayGrid` replaces a worker that has died; `ClientStates` has those that lose their states.
 """
 
 import math
@@ -14,10 +15,14 @@ from multiprocessing.connection import Client, Connection, Pipe
 from threading import Thread
 from typing import Any
 
-import ray
-
 from fedavg_app.ray_engine.messages import Batch, PendingMessage, Stream
-from fedavg_app.ray_engine.worker import Worker, WorkerError, WorkerSettings, set_tcp_nodelay
+from fedavg_app.ray_engine.worker import (
+    Worker,
+    WorkerError,
+    WorkerSettings,
+    own_node,
+    set_tcp_nodelay,
+)
 
 # A worker that has not come back this long after the clients' deadline hangs.
 GRACE_SECONDS = 2.0
@@ -66,12 +71,18 @@ class WorkerHandle:
         self.call: Call | None = None
         self.next_call: Call | None = None
         self.hangs_at = math.inf
-        actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=settings.gpu_share)
-        self._actor = actor.remote(settings)
         self._key = settings.key
         self._batch: Batch | None = None
+        self._begin(settings)
+
+    def _begin(self, settings: WorkerSettings) -> None:
+        """Start the actor."""
+        import ray
+
+        actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=settings.gpu_share)
+        self._actor = actor.remote(settings)
         self._stream = Stream(ray_calls(self._actor))
-        self.send(Call("start", (ray.get_runtime_context().get_node_id(),)))
+        self.send(Call("start", (own_node(),)))
 
     @property
     def idle(self) -> bool:
@@ -142,16 +153,45 @@ class WorkerHandle:
 
     def kill(self) -> None:
         """End the worker's process."""
+        import ray
+
         ray.kill(self._actor)
         self._stream.close()
 
     def _death(self) -> WorkerDiedError:
         """Return why the worker closed its connection."""
+        import ray
+
         try:
             ray.get(self._actor.__ray_ready__.remote(), timeout=5)
         except ray.exceptions.RayError as error:
             return WorkerDiedError(plain_reason(error))
         return WorkerDiedError("its connection was closed")
+
+
+class DriverWorker(WorkerHandle):
+    """A worker that is a thread of this process, for the rounds until Ray's have started.
+
+    A client that crashes its process ends the run there.
+    """
+
+    def _begin(self, settings: WorkerSettings) -> None:
+        ours, theirs = Pipe()
+        self._stream, self.task_seconds = Stream(ours), 0.003
+
+        def work() -> None:
+            with suppress(EOFError, OSError):
+                Worker(settings).answer_all(theirs)
+
+        Thread(target=work, daemon=True).start()
+        self.send(Call("start", (None,)))
+
+    def kill(self) -> None:
+        """End the thread, once it has handled its client."""
+        self._stream.close()
+
+    def _death(self) -> WorkerDiedError:
+        return WorkerDiedError("its thread ended")
 
 
 class ClientStates:
@@ -172,6 +212,11 @@ class ClientStates:
         """Give clients these states, which they had when they were saved."""
         self.parked |= states
         self._stateful |= states.keys()
+
+    def park(self, worker: WorkerHandle, states: Mapping[int, bytes]) -> None:
+        """Take over the states that a worker kept, which is to end."""
+        self.parked |= states
+        self.owner = {client: owner for client, owner in self.owner.items() if owner is not worker}
 
     def unpark(self, clients: Iterable[int]) -> dict[int, bytes]:
         """Remove and return the parked states of these clients."""
@@ -203,6 +248,8 @@ class ClientStates:
 def ray_calls(actor: Any) -> "Connection[Any, Any]":
     """Return a connection whose requests a thread makes as calls of the actor's ``answer``."""
     ours, theirs = Pipe()
+
+    import ray
 
     def forward() -> None:
         stream = Stream(theirs)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def _ray():
     with ray_cluster("", 1, 0, "cpu") as started:
-        started()
+        started.result()
         yield
 
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def flag(tmp_path_factory):
     os.environ[faulty_task.FLAG] = str(path)
     os.environ[faulty_task.DRIVER] = str(os.getpid())
     with ray_cluster("", 4, "auto", "cpu") as started:
-        started()
+        started.result()
         yield path
     del os.environ[faulty_task.FLAG], os.environ[faulty_task.DRIVER]
 
@@ -81,6 +82,31 @@ def test_result_is_bit_identical_on_1_and_4_workers_and_in_process(make_config, 
         assert same_model(expected, result)
         for a, b in zip(expected.history, result.history, strict=True):
             assert {**a.as_json(), **varying} == {**b.as_json(), **varying}
+
+
+def test_result_is_bit_identical_if_the_driver_trains_until_workers_have_started(make_config):
+    """Clients keep their residuals and momenta from the driver's rounds to the workers'."""
+    config = make_config(
+        strategy="stc", local_steps=1, momentum=0.5, num_server_rounds=12, fraction_train=0.5
+    )
+    ready: Future = Future()  # as if Ray had started after round 4
+
+    class StartAfterRound4(Callback):
+        def on_round_end(self, metrics, _):
+            if metrics.round <= 4:
+                assert grid.worker_process_ids() == [os.getpid()]
+            if metrics.round == 4:
+                ready.set_result((2, 0.0))
+            if metrics.round == 6:
+                grid.worker_process_ids()  # waits until all have started
+
+    with ray_grid(config, 0, resources=ready) as grid:
+        callbacks = [lambda _: StartAfterRound4()]
+        result = server_app.run(grid, prepare(config), grid.evaluation, callbacks)
+        assert len(grid.worker_process_ids()) == 2
+        assert os.getpid() not in grid.worker_process_ids()
+    assert same_model(run_here(config), result)
+    assert not any(metrics.rejected or metrics.lost_states for metrics in result.history)
 
 
 def test_clients_too_late_for_their_round_keep_their_state(make_config, monkeypatch):

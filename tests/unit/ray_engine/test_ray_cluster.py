@@ -58,7 +58,7 @@ def test_start_that_ray_gives_up_is_one_line(monkeypatch):
         pytest.raises(RunError, match=r"^Ray cannot start on this machine: The .* startup\.$"),
         ray_cluster.ray_cluster("", 1, 0.0, "cpu") as started,
     ):
-        started()
+        started.result()
 
 
 STUCK = """

@@ -37,7 +37,7 @@ class FedAvg(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return the client's model w_k."""
-        return (reply.trained,)
+        return (reply.vector,)
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return the weighted mean of w_k, passed through the server optimiser if there is one."""

@@ -147,8 +147,7 @@ class Method:
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the L2 norm of a client's update, which ``max-update-norm`` bounds."""
         (term,) = terms
-        vector = reply.vector if isinstance(term, list) else term
-        return change_norm(vector, now.model.vector)  # type: ignore[arg-type]
+        return change_norm(term, now.model.vector)  # type: ignore[arg-type]
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the bits sent to a client by the papers' formulas: 32 an entry."""

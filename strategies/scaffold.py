@@ -100,7 +100,7 @@ class SCAFFOLD(FederatedStrategy):
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return y and the change of c_k."""
-        return reply.trained, reply.vector_of(VARIATE)
+        return reply.vector, reply.vector_of(VARIATE)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
         """Return the larger of the norms of y - x and K eta (c + the change of c_k).

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from ..compression.decoded_update import Update, add_weighted
 from .model import Array, Arrays
 
-# What is averaged over the clients: an array, the parts of a vector, or a decoded update.
-Term = Array | list[Array] | Update
+# What is averaged over the clients.
+Term = Array | Update
 
 
 class WeightedMean:
@@ -33,15 +33,9 @@ class WeightedMean:
                     self._total = np.zeros(term.size)
                 term.add_to(self._total, weight)
             else:
-                parts = term if isinstance(term, list) else [term]
                 if self._total is None:
-                    size = sum(part.size for part in parts)
-                    shape = (size,) if isinstance(term, list) else term.shape
-                    self._total = np.zeros(shape, np.result_type(parts[0], np.float64))
-                total, start = self._total.reshape(-1), 0
-                for part in parts:
-                    add_weighted(total[start : start + part.size], part.reshape(-1), weight)
-                    start += part.size
+                    self._total = np.zeros(term.shape, np.result_type(term, np.float64))
+                add_weighted(self._total.reshape(-1), term.reshape(-1), weight)
         self._weight += weight
 
     def result(self) -> NDArray[Any]:

@@ -85,7 +85,7 @@ class Reply:
             raise ReplyError(f"no array {PAYLOAD!r} of type {OPAQUE!r} in the ArrayRecord {OWN!r}")
         return array.data
 
-    @property
+    @cached_property
     def vector(self) -> Vector:
         """The client's trained arrays as one vector of the model's layout.
 
@@ -93,12 +93,7 @@ class Reply:
             ReplyError: There are none, or they have other names, shapes or dtypes than the model's.
             DivergedReplyError: An array has NaN or infinite values that were not sent.
         """
-        return np.concatenate(self.trained)
-
-    @cached_property
-    def trained(self) -> list[Vector]:
-        """The parts of `vector`, an array each, which a mean takes as well; errors as there."""
-        return self._parts(self._arrays, self._model.record)
+        return self._vector(self._arrays, self._model.record)
 
     def vector_of(self, name: str) -> Vector:
         """Return an additional vector of the model's layout; ReplyError as for `vector`."""
@@ -107,7 +102,7 @@ class Reply:
             raise ReplyError(f"no ArrayRecord {name!r}")
         if set(record) != set(self._model.layout.names):
             raise ReplyError(f"the names in {name!r} are not those of the model's trained arrays")
-        return np.concatenate(self._parts(record))
+        return self._vector(record)
 
     @cached_property
     def buffers(self) -> Arrays:
@@ -137,8 +132,8 @@ class Reply:
             raise ReplyError(f"array names differ from the model's: {different}")
         return record
 
-    def _parts(self, record: ArrayRecord, sent: ArrayRecord | None = None) -> list[Vector]:
-        """Return a record's trained arrays, flat and in the layout's dtype.
+    def _vector(self, record: ArrayRecord, sent: ArrayRecord | None = None) -> Vector:
+        """Return a record's trained arrays as one vector.
 
         Values that are not finite are those that were ``sent``.
         """
@@ -151,7 +146,7 @@ class Reply:
             if not finite_or_sent(part, None if sent is None else from_array(sent[name])):
                 raise DivergedReplyError(NOT_FINITE.format(name))
             parts.append(part.reshape(-1))
-        return parts
+        return np.concatenate(parts)
 
 
 def read_report(

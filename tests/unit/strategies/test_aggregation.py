@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.compression.vector_layout import Layout
-from strategies.rounds.aggregation import BufferMean, WeightedMean
+from strategies.rounds.aggregation import BufferMean
 from strategies.rounds.model import buffer_norms, change_norm
 
 WEIGHTS = st.integers(1, 10**6)
@@ -92,16 +91,3 @@ def test_counters_do_not_count_in_the_norm():
     arrays = {"w": np.array([3.0, 4.0]), "count": np.array(60), "mask": np.array([True])}
     sent = {name: np.zeros_like(array) for name, array in arrays.items()}
     assert buffer_norms(arrays, sent) == [5]
-
-
-@settings(max_examples=60, deadline=None)
-@given(clients(), st.booleans())
-def test_arrays_have_the_mean_of_their_vector_bit_for_bit(case, in_fortran_order):
-    updates, weights = case
-    layout, separate, joined = Layout.of(updates[0]), WeightedMean(), WeightedMean()
-    order = "F" if in_fortran_order else "C"
-    for update, weight in zip(updates, weights, strict=True):
-        arrays = [np.asarray(one, layout.dtype, order) for one in update.values()]
-        separate.add(arrays, weight)
-        joined.add(layout.flatten(update), weight)
-    assert separate.result().tobytes() == joined.result().tobytes()

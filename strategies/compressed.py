@@ -7,9 +7,8 @@ files. All take the arguments of `CompressedStrategy` besides their own.
 from pydantic.dataclasses import dataclass
 
 from .compressed_server import CompressedStrategy
-from .compression import COMPRESSORS, FEEDBACK
-from .compression.codec import Codec
-from .compression.error_feedback import NoFeedback
+from .compression import COMPRESSORS
+from .compression.codec import Codec, Feedback
 from .compression.floats import Float32
 from .compression.quantized import Bits, Norm, Quantized
 from .compression.rotated import Bits as RotatedBits
@@ -20,7 +19,7 @@ from .registry import Count, Part, Scope, Share
 
 @dataclass(kw_only=True, eq=False)
 class Compressed(CompressedStrategy):
-    """Compressed: any compressors up and down, with any error feedback and server optimiser.
+    """Compressed: any compressors up and down, with or without error feedback.
 
     Each is given by its name, ``"sparse"`` or ``"package.module:Class"``, or with arguments as a
     table, ``{name = "sparse", sparsity = 0.01}``. The other compressed strategies are such
@@ -35,14 +34,13 @@ class Compressed(CompressedStrategy):
 
     uplink: Part = "sparse"
     downlink: Part = "float32"
-    feedback: Part = "residual"
+    feedback: Feedback = "residual"
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
         uplink = COMPRESSORS.build_part("uplink", self.uplink)
         downlink = COMPRESSORS.build_part("downlink", self.downlink)
-        feedback = FEEDBACK.build_part("feedback", self.feedback)
-        return Codec(uplink, downlink, feedback)
+        return Codec(uplink, downlink, self.feedback)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -91,7 +89,7 @@ class QSGD(CompressedStrategy):
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
-        return Codec(Quantized(self.bits, self.bucket, self.norm), Float32(), NoFeedback())
+        return Codec(Quantized(self.bits, self.bucket, self.norm), Float32(), "none")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -111,4 +109,4 @@ class EDEN(CompressedStrategy):
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
-        return Codec(Rotated(self.bits), Float32(), NoFeedback())
+        return Codec(Rotated(self.bits), Float32(), "none")

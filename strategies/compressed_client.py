@@ -8,7 +8,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from .compression.codec import Codec
-from .compression.error_feedback import OutOfRangeError, compress
+from .compression.error_feedback import OutOfRangeError, add, compress
 from .compression.floats import Float32
 from .compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from .rounds.client_memory import ClientMemory, Vectors
@@ -24,6 +24,8 @@ from .rounds.messages import CODEC, HEAD, OWN, UPDATES, UPLINK, Received, Update
 from .rounds.model import Model, Vector, difference
 
 NEEDS_MODEL = ReplyStatus.NEEDS_MODEL
+# The vector that a client keeps.
+RESIDUAL = "residual"
 
 
 class CompressedClient:
@@ -163,16 +165,15 @@ def compressed(
 
     def accepted(vectors: Vectors, pending: bytes) -> Vectors:
         sent = codec.uplink.decode(pending, model.layout)
-        return codec.feedback.accepted(vectors, sent)
+        return {RESIDUAL: vectors[RESIDUAL] - sent.to_dense()}  # what was left
 
-    left = memory.settled(head.settled, accepted, refused=head.refused) or {
-        name: np.zeros_like(change) for name in codec.feedback.memories
-    }
-    to_send, vectors = codec.feedback.to_send(change, left)
-    # Another package's rule may compute in float64.
-    to_send, rng = to_send.astype(np.float32, copy=False), received.random_stream(UPLINK)
-    data, _ = compress(to_send, codec.uplink, model.layout, rng)
-    return data, {name: vector.astype(np.float32, copy=False) for name, vector in vectors.items()}
+    vectors: Vectors = {}
+    if codec.feedback == "residual":
+        left = memory.settled(head.settled, accepted, refused=head.refused)
+        change = add(left.get(RESIDUAL, np.zeros_like(change)), change)  # update plus residual
+        vectors = {RESIDUAL: change}
+    data, _ = compress(change, codec.uplink, model.layout, received.random_stream(UPLINK))
+    return data, vectors
 
 
 def _checked(trained: Update, change: Vector) -> Update:

@@ -33,13 +33,7 @@ from .compressed_client import CompressedClient
 from .compression.codec import Codec
 from .compression.decoded_update import Update as DecodedUpdate
 from .compression.decoded_update import Vector as Float32Vector
-from .compression.error_feedback import (
-    NoFeedback,
-    OutOfRangeError,
-    add,
-    check_range,
-    compress,
-)
+from .compression.error_feedback import OutOfRangeError, add, check_range, compress
 from .compression.floats import Float32
 from .compression.sync_protocol import Head, MissedUpdates, Payload, ReplyStatus
 from .compression.vector_layout import Layout
@@ -70,7 +64,7 @@ class CompressedStrategy(FederatedStrategy):
     The others are those of Flower's `FedAvg`.
 
     Attributes:
-        codec: How server and clients compress. Unless its error feedback is `NoFeedback`, the
+        codec: How server and clients compress. With the feedback "residual" the
             server adds what it did not send to its next update.
         residual: That, float32 (n,); None before the first round and without error feedback.
     """
@@ -183,14 +177,14 @@ class CompressedStrategy(FederatedStrategy):
         if self.optimizer is not None:
             update = self.optimizer.step(update.astype(np.float64)).astype(np.float32)
         if self.residual is not None:
-            update = add(update, self.residual)  # update plus residual
+            update = add(self.residual, update)  # update plus residual
         rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
         try:
             data, sent = compress(update, self.codec.downlink, now.model.layout, rng)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
         dense = sent.to_dense()
-        if not isinstance(self.codec.feedback, NoFeedback):
+        if self.codec.feedback == "residual":
             self.residual = np.subtract(update, dense, out=update)  # what was left
         vector = now.model.layout.rounded(now.model.vector + dense)
         answered = {node: self._replies[node].server_round for node in aggregate.nodes}

@@ -15,7 +15,6 @@ from .base import Reply, Round
 from .compressed_server import CompressedStrategy
 from .compression.codec import Codec
 from .compression.decoded_update import DenseUpdate, Update, Vector
-from .compression.error_feedback import NoFeedback
 from .compression.sign import Sign, Step
 from .compression.vector_layout import Layout
 from .registry import Weights
@@ -43,7 +42,7 @@ class SignSGD(CompressedStrategy):
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
-        return Codec(Sign(), Sign(self.step_size), NoFeedback())
+        return Codec(Sign(), Sign(self.step_size), "none")
 
     def read(self, now: Round, reply: Reply) -> tuple[Term]:
         """Return the client's votes: signs, whatever step size it sent."""

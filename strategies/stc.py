@@ -5,9 +5,9 @@ Learning from Non-IID Data. IEEE TNNLS 31(9), 2020, arXiv 1903.02891, Algorithm 
 each line. In every round a client i that takes part, whose residual R_i is zero at first, does
 
     W     <- W + dW~                   the updates it missed       `CompressedClient.answer`
-    dW_i  <- R_i + SGD(W, D_i, b) - W  update plus residual        `Residual.to_send`
+    dW_i  <- R_i + SGD(W, D_i, b) - W  update plus residual        `compressed_client.compressed`
     dW~_i <- STC(dW_i, p_up)           ternary of the largest      `Ternary.encode`
-    R_i   <- dW_i - dW~_i              what was left               `Residual.accepted`
+    R_i   <- dW_i - dW~_i              what was left               `compressed_client.compressed`
 
 and sends dW~_i. Then the server does, in `CompressedStrategy.step`,
 
@@ -24,7 +24,6 @@ from pydantic.dataclasses import dataclass
 
 from .compressed_server import CompressedStrategy
 from .compression.codec import Codec
-from .compression.error_feedback import Residual
 from .compression.ternary import Ternary
 from .registry import Scope, Share
 
@@ -52,4 +51,4 @@ class STC(CompressedStrategy):
     def make_codec(self) -> Codec:
         """Return STC with p_up for the clients and p_down for the server, and their residuals."""
         up, down = (Ternary(p, self.scope) for p in (self.sparsity_up, self.sparsity_down))
-        return Codec(uplink=up, downlink=down, feedback=Residual())
+        return Codec(uplink=up, downlink=down, feedback="residual")

@@ -18,7 +18,7 @@ def list_components() -> None:
     """List tasks, strategies and their parts, and partitions, with their arguments."""
     from fedavg_app.partitioning import PARTITIONERS
     from strategies import OF_ANY_APP, STRATEGIES
-    from strategies.compression import COMPRESSORS, FEEDBACK
+    from strategies.compression import COMPRESSORS
     from strategies.server_optimizer import SERVER_OPTIMIZERS
 
     none = ("none", "The model changes by the mean update.", "")
@@ -26,7 +26,6 @@ def list_components() -> None:
         "tasks": _tasks(),
         "strategies": _registered(STRATEGIES, left_out=OF_ANY_APP),
         "compressors": _registered(COMPRESSORS),
-        "feedback": _registered(FEEDBACK),
         "server-optimizers": [*_registered(SERVER_OPTIMIZERS), none],
         "partitions": [_described(name, kind) for name, kind in PARTITIONERS.items()],
     }

@@ -8,7 +8,6 @@ numbers as bits) and `hadamard` (a random rotation), for vectors described by a 
 
 from ..registry import Registry
 from .compressor import Compressor
-from .error_feedback import ErrorFeedback
 
 COMPRESSORS = Registry[Compressor](
     Compressor,  # type: ignore[type-abstract]
@@ -25,13 +24,5 @@ COMPRESSORS = Registry[Compressor](
         "ternary": f"{__name__}.ternary:Ternary",
     },
 )
-FEEDBACK = Registry[ErrorFeedback](
-    ErrorFeedback,  # type: ignore[type-abstract]
-    "error feedback",
-    {
-        "none": f"{__name__}.error_feedback:NoFeedback",
-        "residual": f"{__name__}.error_feedback:Residual",
-    },
-)
 names, build = COMPRESSORS.names, COMPRESSORS.build
-__all__ = ["COMPRESSORS", "FEEDBACK", "build", "names"]
+__all__ = ["COMPRESSORS", "build", "names"]

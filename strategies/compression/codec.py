@@ -7,21 +7,16 @@ digest: with another codec the bytes would decode to something else, often witho
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from math import inf
-from typing import Any
+from typing import Any, Literal, get_args
 
-from ..registry import Registry
-from . import COMPRESSORS, FEEDBACK
+from . import COMPRESSORS
 from .compressor import Compressor
-from .error_feedback import (
-    ErrorFeedback,
-    NoFeedback,
-    Residual,
-    check_contraction,
-)
+from .error_feedback import check_contraction
+
+Feedback = Literal["none", "residual"]
 
 
 @dataclass(frozen=True)
@@ -31,23 +26,26 @@ class Codec:
     Args:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
-        feedback: What clients do about what compression leaves out.
+        feedback: What clients and server do about what compression leaves out: "residual" adds it
+            to the next update, "none" loses it.
         training: Distinguishes this training from others whose messages the same clients may get; 0
             if there are none.
 
     Raises:
-        ValueError: Error feedback would diverge with these compressors.
+        ValueError: Error feedback is unknown, or would diverge with these compressors.
     """
 
     uplink: Compressor
     downlink: Compressor
-    feedback: ErrorFeedback = field(default_factory=Residual)
+    feedback: Feedback = "residual"
     training: int = 0
 
     def __post_init__(self) -> None:
-        self.feedback.check_compressor(self.uplink)
-        if not isinstance(self.feedback, NoFeedback):
-            check_contraction("downlink", self.downlink)  # the server keeps a residual, too
+        if self.feedback not in get_args(Feedback):
+            raise ValueError(f"feedback = {self.feedback!r}: give 'residual' or 'none'")
+        if self.feedback == "residual":
+            check_contraction("uplink", self.uplink)
+            check_contraction("downlink", self.downlink)
 
     @classmethod
     def parse(cls, text: str) -> "Codec | None":
@@ -60,12 +58,13 @@ class Codec:
             return None
         try:
             table = json.loads(text)
+            for name in (table["uplink"]["name"], table["downlink"]["name"]):
+                if name not in COMPRESSORS.built_in:
+                    raise ValueError(f"{name!r} is not built in")
             uplink, downlink = (
-                COMPRESSORS.build_part(key, _read_part(key, table[key]))
-                for key in ("uplink", "downlink")
+                COMPRESSORS.build_part(key, table[key]) for key in ("uplink", "downlink")
             )
-            feedback = FEEDBACK.build_part("feedback", _read_part("feedback", table["feedback"]))
-            return cls(uplink, downlink, feedback, int(table.get("training", 0)))
+            return cls(uplink, downlink, table["feedback"]["name"], int(table.get("training", 0)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
@@ -79,9 +78,9 @@ class Codec:
     def __str__(self) -> str:
         """Return the parts with their arguments as JSON, in ASCII, as docs/protocol.md has it."""
         table: dict[str, Any] = {
-            "downlink": _described(COMPRESSORS, self.downlink),
-            "feedback": _described(FEEDBACK, self.feedback),
-            "uplink": _described(COMPRESSORS, self.uplink),
+            "downlink": _described(self.downlink),
+            "feedback": {"name": self.feedback},
+            "uplink": _described(self.uplink),
             "warmup-rounds": 0,  # of an earlier method
         }
         if self.training:
@@ -94,32 +93,10 @@ class Codec:
         return zlib.crc32(str(self).encode())
 
 
-def _described(registry: Registry[Any], part: object) -> Mapping[str, Any]:
-    """Return the name of a part and its arguments; null for an infinite argument."""
+def _described(part: Compressor) -> Mapping[str, Any]:
+    """Return the name of a compressor and its arguments."""
     path = f"{type(part).__module__}:{type(part).__qualname__}"
-    name = next((name for name, known in registry.built_in.items() if known == path), path)
+    name = next((name for name, known in COMPRESSORS.built_in.items() if known == path), path)
     # Only dataclasses have arguments that are the same in every process.
-    own = [field.name for field in fields(part) if field.init] if is_dataclass(part) else []
-    arguments = {argument: getattr(part, argument) for argument in own}
-    return {
-        "name": name,
-        **{key: None if value == inf else value for key, value in arguments.items()},
-    }
-
-
-def _read_part(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part of a server's text as `Registry.build_part` takes it; ValueError as `parse`."""
-    part = {name: value for name, value in table.items() if value is not None}
-    # Others are "package.module:Class".
-    if outside := [text for text in _texts(part) if ":" in text]:
-        raise ValueError(f"{key}: {outside[0]!r} is not built in")
-    return part
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a value of JSON."""
-    if isinstance(value, Mapping):
-        for entry in value.values():
-            yield from _texts(entry)
-    elif isinstance(value, str):
-        yield value
+    own: tuple[Field[Any], ...] = fields(part) if is_dataclass(part) else ()
+    return {"name": name, **{field.name: getattr(part, field.name) for field in own if field.init}}

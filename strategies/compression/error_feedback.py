@@ -1,23 +1,16 @@
-"""Error feedback: clients keep what compression loses, and send it later.
+"""Error feedback: what compression leaves out of an update is added to the next one.
 
-A client's *memory* is vectors of the model's size, by name, all zero at first. Each of its updates
-becomes a vector to compress; the memory is settled once the server has accepted what was sent. A
-reply that was lost or rejected settles nothing: its content is still in the memory.
+Sattler et al. 2020, Algorithm 2, for the residual A, zero at first, and the update dW: A + dW is
+compressed and sent, and the next A is A + dW minus what was sent. Sent updates and residual sum to
+all updates up to float32 rounding. A client's residual changes once the server has accepted what
+was sent: the content of a reply that was lost or rejected is still in it.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
 
 from .compressor import Compressor
 from .decoded_update import Update, Vector
 from .vector_layout import Layout
-
-Memory = Mapping[str, Vector]
 
 # No converging training comes near this; below it, sums over any number of rounds stay finite.
 MAX_CHANGE = 2.0**64
@@ -27,74 +20,6 @@ LARGE = 10**6
 
 class OutOfRangeError(ValueError):
     """An update with NaN or infinite values, or values beyond `MAX_CHANGE`."""
-
-
-class ErrorFeedback(ABC):
-    """A rule for a client's memory. It is a value, like a compressor.
-
-    Attributes:
-        memories: The names of the vectors that a client keeps; empty for none.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    memories: ClassVar[tuple[str, ...]] = ()
-
-    def check_compressor(self, compressor: Compressor) -> None:
-        """Check that the rule works with the compressor; ValueError if it does not contract."""
-        check_contraction("uplink", compressor)
-
-    @abstractmethod
-    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return the vector to compress and send, and the memory to keep until it is accepted.
-
-        The update is the change from training, float32 (n,); neither it nor the given memory
-        changes.
-        """
-
-    @abstractmethod
-    def accepted(self, memory: Memory, sent: Update) -> Memory:
-        """Return the memory once the server has accepted ``sent``.
-
-        ``sent`` is what the bytes decode to; the memory that `to_send` returned is not changed.
-        """
-
-
-@dataclass(frozen=True)
-class NoFeedback(ErrorFeedback):
-    """Sends every update independently; what compression leaves out is lost."""
-
-    def check_compressor(self, compressor: Compressor) -> None:
-        """Accept any compressor: nothing is fed back."""
-
-    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return the update."""
-        return update, memory
-
-    def accepted(self, memory: Memory, sent: Update) -> Memory:
-        """Return the memory, which is empty."""
-        return memory
-
-
-@dataclass(frozen=True)
-class Residual(ErrorFeedback):
-    """Adds what was not sent to the next update.
-
-    Sattler et al. 2020, Algorithm 2, for the residual A and the update dW: compress(A + dW) is
-    sent, and the next A is A + dW minus what was sent. Sent updates and residual sum to all updates
-    up to float32 rounding.
-    """
-
-    memories: ClassVar[tuple[str, ...]] = ("residual",)
-
-    def to_send(self, update: Vector, memory: Memory) -> tuple[Vector, Memory]:
-        """Return A + dW, twice."""
-        total = add(memory["residual"], update)
-        return total, {"residual": total}
-
-    def accepted(self, memory: Memory, sent: Update) -> Memory:
-        """Return A + dW minus what was sent."""
-        return {"residual": memory["residual"] - sent.to_dense()}
 
 
 def check_contraction(place: str, compressor: Compressor) -> None:
@@ -116,10 +41,10 @@ def check_contraction(place: str, compressor: Compressor) -> None:
         )
 
 
-def add(first: Vector, second: Vector) -> Vector:
+def add(residual: Vector, update: Vector) -> Vector:
     """Return the sum; on overflow it is infinite, which `compress` refuses."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return first + second
+        return residual + update
 
 
 def compress(

@@ -162,14 +162,11 @@ class Network:
     def random_change(self):
         return self.rng.normal(size=SIZE).astype(np.float32)
 
-    def memory(self, client):
-        """Return the client's memory as if the update sent last had been accepted."""
-        memory, codec = ClientMemory.read(self.contexts[client].state), self.strategy.codec
-        sent = codec.uplink.decode(memory.pending, self.layout)
-        return codec.feedback.accepted(memory.vectors, sent)
-
     def residual(self, client):
-        return self.memory(client)["residual"]
+        """Return the client's residual as if the update sent last had been accepted."""
+        memory = ClientMemory.read(self.contexts[client].state)
+        sent = self.strategy.codec.uplink.decode(memory.pending, self.layout)
+        return memory.vectors["residual"] - sent.to_dense()
 
 
 def state_bytes(context):

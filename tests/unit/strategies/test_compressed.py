@@ -1,14 +1,9 @@
 """The strategy "compressed": compressors by name or table."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
 import pytest
 
 import strategies
 from strategies.compression.compressor import Compressor
-from strategies.compression.error_feedback import ErrorFeedback, NoFeedback, Residual
 from strategies.compression.floats import Float16, Float32
 from strategies.compression.sparse import Sparse
 from tests.support.compressed_network import SHAPES, Network
@@ -16,49 +11,11 @@ from tests.support.compressed_network import SHAPES, Network
 pytestmark = pytest.mark.usefixtures("server_identity")
 
 
-@dataclass(frozen=True)
-class Halved(NoFeedback):
-    """Error feedback of another package."""
-
-
-@dataclass(frozen=True)
-class Double(ErrorFeedback):
-    """Error feedback in float64, with arguments that TOML gives as a list and as text."""
-
-    memories = ("residual",)
-    decays: tuple[float, float] = (1.0, 0.9)
-    path: Path = Path()
-
-    def to_send(self, update, memory):
-        total = memory["residual"] * np.float64(self.decays[1]) + update
-        return total, {"residual": total}
-
-    def accepted(self, memory, sent):
-        return {"residual": memory["residual"] - sent.to_dense()}
-
-
 def test_compressor_is_given_by_name_or_as_a_table():
     uplink = {"name": "sparse", "sparsity": 0.1, "scope": "model"}
     built = strategies.build("compressed", {"uplink": uplink, "downlink": "float16"})
     codec = built.strategy.codec
     assert (codec.uplink, codec.downlink) == (Sparse(0.1, "model"), Float16())
-
-
-@pytest.mark.parametrize(
-    ("given", "feedback"),
-    [
-        ("none", NoFeedback()),
-        ("residual", Residual()),
-        ({"name": "residual"}, Residual()),
-        (f"{__name__}:Halved", Halved()),
-        (
-            {"name": f"{__name__}:Double", "decays": [0.5, 1], "path": "a/b"},
-            Double((0.5, 1.0), Path("a/b")),
-        ),
-    ],
-)
-def test_error_feedback_is_given_by_name_or_as_a_table(given, feedback):
-    assert strategies.build("compressed", {"feedback": given}).strategy.codec.feedback == feedback
 
 
 class Abstract(Compressor):
@@ -87,7 +44,7 @@ UPLINKS = [
         *(({"uplink": uplink}, reason) for uplink, reason in UPLINKS),
         ({"uplink": "terntary"}, "'terntary' is no compressor; known: float16, float32, low-r"),
         ({"uplink": {"sparsity": 0.1}}, "uplink = .*: give a name, or a table such as {n"),
-        ({"feedback": "residuals"}, "'residuals' is no error feedback; known: none, residual"),
+        ({"feedback": "residuals"}, "feedback = 'residuals': should be 'none' or 'residual'"),
         ({"warmup_rounds": 4}, "Compressed does not take warmup-rounds"),
     ],
 )
@@ -112,19 +69,3 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
         network.run_round({client: network.random_change() for client in range(2)})
     assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
     assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each client missed
-
-
-def test_memory_of_a_rule_that_computes_in_float64_is_kept_in_float32():
-    network = Network("compressed", 1, feedback=f"{__name__}:Double", uplink="sparse")
-    for _ in range(3):
-        network.run_round({0: network.random_change()})
-        assert not network.outcome.rejected
-        assert network.residual(0).dtype == np.float32
-
-
-@pytest.mark.parametrize("decays", [[1.0], [1.0, "0.9"], "1.0"])
-def test_list_of_the_wrong_types_is_refused(decays):
-    with pytest.raises(ValueError, match="Double: decays = "):
-        strategies.build(
-            "compressed", {"feedback": {"name": f"{__name__}:Double", "decays": decays}}
-        )

@@ -9,7 +9,6 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies import registry
-from strategies.compression.error_feedback import NoFeedback, Residual
 from strategies.compression.floats import Float32
 from strategies.compression.quantized import Quantized
 from strategies.compression.rotated import Rotated
@@ -90,12 +89,12 @@ SETTINGS = {"noise_multiplier": 1.0, "clipping_norm": 0.5, "num_sampled_clients"
 @pytest.mark.parametrize(
     ("name", "uplink", "downlink", "feedback"),
     [
-        ("stc", Ternary(SMALL, "tensor"), Ternary(SMALL, "tensor"), Residual()),
-        ("topk", Sparse(0.01), Float32(), Residual()),
-        ("signsgd", Sign(1.0), Sign(0.0002), NoFeedback()),
-        ("qsgd", Quantized(4, 512, "l2"), Float32(), NoFeedback()),
-        ("eden", Rotated(1), Float32(), NoFeedback()),
-        ("compressed", Sparse(), Float32(), Residual()),
+        ("stc", Ternary(SMALL, "tensor"), Ternary(SMALL, "tensor"), "residual"),
+        ("topk", Sparse(0.01), Float32(), "residual"),
+        ("signsgd", Sign(1.0), Sign(0.0002), "none"),
+        ("qsgd", Quantized(4, 512, "l2"), Float32(), "none"),
+        ("eden", Rotated(1), Float32(), "none"),
+        ("compressed", Sparse(), Float32(), "residual"),
     ],
 )
 def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback):

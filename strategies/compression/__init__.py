@@ -3,7 +3,7 @@
 A compressor is a class with `encode`, `decode` and `expected_bits` (`compressor`). They are built
 from `largest_entries` (the k largest entries), `golomb` (positions as bits), `bit_packing` (small
 numbers as bits) and `hadamard` (a random rotation), for vectors described by a `vector_layout`.
-`Float16` imports torch, in its methods. Add the name of a new compressor here.
+Add the name of a new compressor here.
 """
 
 from ..registry import Registry

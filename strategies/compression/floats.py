@@ -51,8 +51,6 @@ class Float16(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        from torch import from_numpy  # converts ten times as fast as NumPy, to the same bits
-
         exponents, scaled = [], vector.copy()
         for part in layout.split(scaled):
             largest = max(part.max(initial=0), -part.min(initial=0))
@@ -61,19 +59,15 @@ class Float16(Compressor):
             part *= np.float32(2.0 ** -exponents[-1])
         # Rounded up to 2^15, the largest numbers would be infinite as float32.
         scaled.clip(-BELOW_LARGEST, BELOW_LARGEST, out=scaled)
-        halves = from_numpy(scaled).half().numpy().astype("<f2", copy=False)
-        return np.array(exponents, np.int8).tobytes() + halves.tobytes()
+        return np.array(exponents, np.int8).tobytes() + scaled.astype("<f2").tobytes()
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:
         """Return the update; DecodeError for another length, or a value that is NaN or infinite."""
         arrays = len(layout.sizes)
         if len(data) != arrays + 2 * layout.size:
             raise DecodeError(f"{len(data)} bytes, not {arrays} and 2 for each of {layout.size}")
-        from torch import from_numpy
-
         exponents = np.frombuffer(data[:arrays], np.int8)
-        halves = np.frombuffer(data[arrays:], "<f2").astype(np.float16)
-        values: Vector = from_numpy(halves).float().numpy()
+        values: Vector = np.frombuffer(data[arrays:], "<f2").astype(np.float32)
         for exponent, part in zip(exponents.tolist(), layout.split(values), strict=True):
             with np.errstate(over="ignore", invalid="ignore"):
                 part *= np.float32(2.0**exponent)

@@ -23,8 +23,6 @@ from .floats import BITS
 from .vector_layout import Layout
 
 SEED_BYTES = 8
-# Entries that are drawn at a time, in the cache.
-BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -82,17 +80,9 @@ class RandomEntries(Compressor):
         # NumPy keeps the streams of bit generators the same in all its versions.
         philox = np.random.Philox(key=seed)
         first = (int(philox.random_raw()) >> 32) * size >> 32
-        positions = np.empty(count, np.int64)
-        for start in range(0, count, BLOCK):
-            block = positions[start : start + BLOCK].view(np.uint64)
-            borders = np.arange(start, start + len(block) + 1, dtype=np.uint64)
-            borders *= np.uint64(size)
-            borders //= np.uint64(count)
-            np.right_shift(philox.random_raw(len(block)), np.uint64(32), out=block)
-            block *= np.diff(borders)
-            block >>= np.uint64(32)
-            block += borders[:-1]
-            block += np.uint64(first)
+        borders = np.arange(count + 1) * size // count
+        fractions = (philox.random_raw(count) >> np.uint64(32)).astype(np.int64)  # of 2^32
+        positions = first + borders[:-1] + (fractions * np.diff(borders) >> 32)
         end = np.searchsorted(positions, size)  # those beyond the end wrap around
         positions[end:] -= size
         return np.concatenate([positions[end:], positions[:end]])

@@ -50,9 +50,7 @@ class Ternary(Compressor):
         kept = np.split(positions, np.searchsorted(positions, ends))
         magnitudes = np.array([_mean_magnitude(vector[part]) for part in kept], np.float32)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
-        parts = np.split(positions, range(golomb.BLOCK, len(positions), golomb.BLOCK))
-        negative = np.concatenate([vector[part] < 0 for part in parts])
-        bits = golomb.encode(positions, b, negative)
+        bits = golomb.encode(positions, b, vector[positions] < 0)
         return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
 
     def decode(self, data: bytes, layout: Layout) -> Update:

@@ -1,6 +1,5 @@
 """The client side of every compressed strategy (docs/protocol.md)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -35,12 +34,11 @@ class CompressedClient:
     its version: clients that share a process build it once, and the next model from it.
 
     Args:
-        codec_of: Returns the codec of a text, which is empty if none was sent; None if the text is
-            required.
+        codec: The strategy's; without it, messages must name theirs.
     """
 
-    def __init__(self, codec_of: Callable[[str], Codec | None]) -> None:
-        self._codec_of = codec_of
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._codec = codec
         self._built: tuple[Version, Model] | None = None
 
     def answer(
@@ -69,15 +67,16 @@ class CompressedClient:
         if text != memory.codec:
             memory = ClientMemory(codec=text)
         memory.check_round(received)
-        codec = self._codec_of(text)
+        own = self._codec
+        codec = Codec.parse(text) if own is None else own.of_training(text)
         if codec is None or codec.digest != head.codec:
             if received.model is not None:
                 raise ValueError(
                     f"codec mismatch between server and client, whose codec is {codec}: give both "
                     "the same strategy and strategy-args"
                 )
-            own = codec.digest if codec else head.codec
-            return Update(payload=Payload(NEEDS_MODEL, own, received.number).encode()), None
+            digest = codec.digest if codec else head.codec
+            return Update(payload=Payload(NEEDS_MODEL, digest, received.number).encode()), None
         reply = Payload(ReplyStatus.UPDATE, codec.digest, received.number)
         model = self._current_model(codec, received, memory, head.version)
         if model is None:
@@ -131,27 +130,22 @@ class CompressedClient:
         return Model(model.layout, model.vector, received.buffers, model.order)
 
 
-class CompressionMod:
-    """The mod for ClientApps of other apps: handles messages of any compressed strategy.
+# The clients of a process whose app has `compression_mod`.
+_clients = CompressedClient()
+
+
+def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Handle a message of any compressed strategy: the mod for ClientApps of other apps.
 
     The server's first message names the codec, and the client keeps it. Messages without the
     strategies' own record pass through.
 
         app = ClientApp(mods=[compression_mod])
     """
-
-    def __init__(self) -> None:
-        self._end = CompressedClient(Codec.parse)
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Handle a message."""
-        call_next = with_local_arrays(message, call_next)
-        if OWN not in message.content:
-            return call_next(message, context)
-        return around_handler(self._end.answer, message, context, call_next)
-
-
-compression_mod = CompressionMod()
+    call_next = with_local_arrays(message, call_next)
+    if OWN not in message.content:
+        return call_next(message, context)
+    return around_handler(_clients.answer, message, context, call_next)
 
 
 def compressed(

@@ -78,7 +78,7 @@ class CompressedStrategy(FederatedStrategy):
 
     def __post_init__(self) -> None:
         self.codec = self.make_codec()
-        self._clients = CompressedClient(self._codec_of)
+        self._clients = CompressedClient(self.codec)
         self.optimizer = server_optimizers.build(self.server_optimizer)
         self.residual: Float32Vector | None = None
         self._layout: Layout | None = None
@@ -235,10 +235,6 @@ class CompressedStrategy(FederatedStrategy):
     def forget_clients(self) -> None:
         """Send every client the full model next time."""
         self._versions.confirmed.clear()
-
-    def _codec_of(self, text: str) -> Codec:
-        """Return the codec, with the training of a server's text."""
-        return self.codec.of_training(text)
 
     def _payload(self, now: Round, reply: Reply) -> tuple[Payload, int]:
         """Return a reply's payload and how many rounds late it is.

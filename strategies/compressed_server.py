@@ -204,7 +204,7 @@ class CompressedStrategy(FederatedStrategy):
         if isinstance(error, NormError):
             self._settled[node] = self._replies[node].server_round, True
 
-    def read_evaluation(self, now: Round, reply: Reply) -> None:
+    def read_evaluation(self, now: Round, reply: Reply) -> Terms:
         """Note that the client has the current version, if it keeps it.
 
         Raises:
@@ -215,6 +215,7 @@ class CompressedStrategy(FederatedStrategy):
             self._payload(now, reply)
             if now.settings.other_app and not isinstance(self.codec.downlink, Float32):
                 self._versions.confirm_model(reply.node)
+        return ()
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return the formula's bits of the updates that the client lacks, at most the model's."""

@@ -160,12 +160,13 @@ class Method:
     def on_rejected(self, now: Round, node: int, error: ReplyError) -> None:
         """Called when a training reply was rejected; by default it does nothing."""
 
-    def read_evaluation(self, now: Round, reply: Reply) -> None:
+    def read_evaluation(self, now: Round, reply: Reply) -> Terms:
         """Read the payload of a reply to an evaluation, if it has one; by default ignore it.
 
         Raises:
             ReplyError: The reply must not be used.
         """
+        return ()
 
     def forget_clients(self) -> None:
         """Called when all clients have lost their memories; by default it does nothing."""

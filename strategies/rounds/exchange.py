@@ -26,18 +26,12 @@ Yielded = TypeVar("Yielded")
 Returned = TypeVar("Returned")
 
 
-def sender(reply: Message) -> int:
-    """Return the node that sent a reply."""
-    return reply.metadata.src_node_id
-
-
 class Exchange:
     """Messages, and which of their replies are used.
 
     Args:
         messages: One for each node that is asked.
         read: Reads a reply.
-        node_of: Returns the node that a reply is of.
         is_main: Whether these messages train, or test, the model; others prepare or complete that.
 
     Attributes:
@@ -53,12 +47,10 @@ class Exchange:
         self,
         messages: Sequence[Message],
         read: Read,
-        node_of: Callable[[Message], int] = sender,
         *,
         is_main: bool = True,
     ) -> None:
-        self.messages, self.is_main = messages, is_main
-        self._read, self._node_of = read, node_of
+        self.messages, self.is_main, self._read = messages, is_main, read
         self._seen: set[int] = set()
         self.reports: list[ClientReport] = []
         self.rejected: dict[int, ReplyError] = {}
@@ -95,6 +87,15 @@ class Exchange:
         """Reject the replies that were used so far."""
         self.rejected |= {report.node_id: error for report in self.reports}
         self.reports = []
+
+    def _node_of(self, reply: Message) -> int:
+        """Return the node that a reply is of, or, if it has not answered, that was to answer."""
+        answered = reply.metadata.reply_to_message_id
+        if reply.has_error() and answered:  # it may be the SuperLink's own reply
+            for sent in self.messages:
+                if sent.metadata.message_id == answered:
+                    return sent.metadata.dst_node_id
+        return reply.metadata.src_node_id
 
     def _log_traceback(self, node: int, error: Error) -> None:
         """Log the traceback of a client's error, each once and the first few only."""

@@ -128,13 +128,14 @@ class FlowerAdapter(Runner):
             kept.append(message)
             return report
 
-        def metrics_of(reports: Sequence[ClientReport]) -> MetricRecord:
-            complete = keep_shared(kept, reports, self.inner)
+        def metrics() -> MetricRecord:
+            complete = keep_shared(kept, exchange.reports, self.inner)
             with self._calling_inner(server_round):
-                metrics = self.inner.aggregate_evaluate(server_round, kept)
-            return complete(metrics)
+                aggregated = self.inner.aggregate_evaluate(server_round, kept)
+            return complete(aggregated)
 
-        return (yield from self.tested(server_round, messages, read, metrics_of))
+        exchange = Exchange(messages, read)
+        return (yield from self.tested(server_round, exchange, metrics))
 
     def summary(self) -> None:
         """Log what the inner strategy is, and its settings as debug messages."""

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from .aggregation import BufferMean, finite_or_sent
-from .exchange import Exchange, Exchanges, Read, StartedRound
+from .exchange import Exchange, Exchanges, StartedRound
 from .model import Array, Model, usual_buffers
 from .reply_errors import ReplyError, printable, shorten
-from .values import ClientReport, Round, RoundOutcome, RunSettings, partial_metrics
+from .values import Round, RoundOutcome, RunSettings, partial_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -96,21 +96,15 @@ class Runner(ABC):
         """Yield the exchange of an evaluation by clients; return their metrics."""
 
     def tested(
-        self,
-        server_round: int,
-        messages: Sequence[Message],
-        read: Read,
-        metrics_of: Callable[[Sequence[ClientReport]], MetricRecord],
+        self, server_round: int, exchange: Exchange, metrics: Callable[[], MetricRecord]
     ) -> Exchanges:
         """Yield the exchange of an evaluation; return the metrics of the replies that are used."""
-        exchange = Exchange(messages, read, self.node_of)
         yield exchange
-        reports = exchange.reports
         return RoundOutcome(
-            metrics=metrics_of(reports) if reports else None,
+            metrics=metrics() if exchange.reports else None,
             partial=self.log(exchange, server_round, "evaluation"),
             rejected=exchange.rejected,
-            reports=reports,
+            reports=exchange.reports,
         )
 
     def log(self, exchange: Exchange, server_round: int, purpose: str) -> dict[str, str]:
@@ -129,10 +123,6 @@ class Runner(ABC):
         if what not in self._warned:
             self._warned.add(what)
             logger.warning("%s", text)
-
-    def node_of(self, reply: Message) -> int:
-        """Return the node that a reply is of."""
-        return reply.metadata.src_node_id
 
     # A round where Flower's `Strategy.start` carries its messages.
 

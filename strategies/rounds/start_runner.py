@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
@@ -31,7 +31,6 @@ class StartRunner(StrategyRunner):
     def __init__(self, strategy: Method, sampling: FedAvg) -> None:
         super().__init__(strategy, OTHER_APP)
         self._sampling = sampling
-        self._sent: list[Metadata] = []  # of the messages last made
         self._count_anew()
 
     def _count_anew(self) -> None:
@@ -52,20 +51,10 @@ class StartRunner(StrategyRunner):
     def messages(self, now: Round, ask: Ask) -> list[Message]:
         """Return one message for each of the nodes that are asked; count their bytes."""
         messages = super().messages(now, ask)
-        self._sent = [message.metadata for message in messages]
         self.traffic["down"] += sum(map(message_bytes, messages))
         self._model_bytes = records_bytes([now.model.record, self._local.initial])
         self.traffic["models down"] += len(messages) * self._model_bytes
         return messages
-
-    def node_of(self, reply: Message) -> int:
-        """Return the node that a reply is of, or, if it has not answered, that was to answer."""
-        answered = reply.metadata.reply_to_message_id
-        if reply.has_error() and answered:  # it may be the SuperLink's own reply
-            for sent in self._sent:
-                if sent.message_id == answered:
-                    return sent.dst_node_id
-        return super().node_of(reply)
 
     def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
         """Return the round's outcome.

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from .model import Model, Vector
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm
 from .runner import Runner, StrategyError, check_finite, next_buffers
-from .values import Aggregate, ClientReport, Round, RoundOutcome, RunSettings, Terms, mean_metrics
+from .values import Aggregate, ClientReport, Round, RoundOutcome, RunSettings, mean_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
 
@@ -77,16 +76,14 @@ class StrategyRunner(Runner):
         ask, vector = advance(asks)
         buffers, metrics, outcome = model.buffers, None, RoundOutcome()
         while ask is not None:
-            reading = Reading(self, now, ask, strategy.train_metrics_aggr_fn)
-            messages = self.messages(now, ask)
+            exchange = Averaging(self, now, ask, strategy.train_metrics_aggr_fn)
             bits_down = sum(strategy.bits_down(now, node) for node in ask.nodes)
-            exchange = Exchange(messages, reading.take, self.node_of, is_main=reading.trains)
             yield exchange
             try:
-                if reading.trains:
-                    buffers = reading.buffers(exchange)
+                if exchange.trains:
+                    buffers = exchange.buffers()
                 with np.errstate(over="ignore", invalid="ignore"):
-                    ask, vector = advance(asks, reading.aggregate(exchange))
+                    ask, vector = advance(asks, exchange.aggregate())
                     vector = self._checked(vector)
             except ReplyError as error:
                 exchange.reject_all(error)
@@ -96,11 +93,11 @@ class StrategyRunner(Runner):
                 partial={**outcome.partial, **self.log(exchange, server_round, "training")},
                 rejected={**outcome.rejected, **exchange.rejected},
             )
-            if reading.trains:
+            if exchange.trains:
                 self._local.note([own.node_id for own in exchange.reports], exchange.rejected)
                 bits_up = sum(strategy.bits_up(now, own.node_id) for own in exchange.reports)
                 outcome = replace(outcome, formula_bits_down=bits_down, formula_bits_up=bits_up)
-                metrics = reading.metrics(exchange.reports) if exchange.reports else None
+                metrics = exchange.metrics() if exchange.reports else None
         if vector is None:
             return outcome
         arrays = Model(model.layout, vector, buffers, model.order).record
@@ -113,16 +110,10 @@ class StrategyRunner(Runner):
         strategy, told = self.strategy, ConfigRecord({**config, SERVER_ROUND: server_round})
         now = Round(server_round, self.read_model(arrays), told, self.settings)
         strategy.begin(now)
-
-        def read(now: Round, reply: Reply) -> Terms:
-            strategy.read_evaluation(now, reply)
-            return ()
-
         nodes = self.nodes(server_round, grid, trains=False)
-        ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, read)
-        reading = Reading(self, now, ask, strategy.evaluate_metrics_aggr_fn)
-        messages = self.messages(now, ask)
-        return (yield from self.tested(server_round, messages, reading.take, reading.metrics))
+        ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, strategy.read_evaluation)
+        exchange = Averaging(self, now, ask, strategy.evaluate_metrics_aggr_fn, tests=True)
+        return (yield from self.tested(server_round, exchange, exchange.metrics))
 
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
@@ -201,14 +192,15 @@ class StrategyRunner(Runner):
         return vector
 
 
-class Reading:
-    """Reads the replies of an exchange, and averages what the strategy reads of them.
+class Averaging(Exchange):
+    """The exchange that a strategy asks for; averages what the strategy reads of the replies.
 
     Args:
         runner: The strategy's.
         now: The round.
         ask: What is asked.
         aggregate_metrics: The app's own function that aggregates metrics, if it has one.
+        tests: Whether this is an evaluation, not a part of a training round.
 
     Attributes:
         trains: Whether clients train in this exchange.
@@ -220,30 +212,33 @@ class Reading:
         now: Round,
         ask: Ask,
         aggregate_metrics: MetricsFunction | None,
+        *,
+        tests: bool = False,
     ) -> None:
-        self._runner, self._now, self._ask = runner, now, ask
-        self._strategy, self._bounds = runner.strategy, runner.settings.bounds
-        self._aggregate_metrics = aggregate_metrics
         self.trains = ask.message_type == runner.train_type
+        messages = runner.messages(now, ask)
+        super().__init__(messages, self._add, is_main=self.trains or tests)
+        self._runner, self._now, self._ask = runner, now, ask
+        self._aggregate_metrics = aggregate_metrics
         self._means: list[WeightedMean] = []
         self._buffers = BufferMean(now.model.buffers if self.trains else {})
         self._contents: list[RecordDict] = []
 
-    def take(self, message: Message) -> ClientReport:
+    def _add(self, message: Message) -> ClientReport:
         """Add a reply to the means; return its report.
 
         Raises:
             ReplyError: It must not be used.
         """
-        now, strategy = self._now, self._strategy
+        now, strategy, bounds = self._now, self._runner.strategy, self._runner.settings.bounds
         keys = strategy.weighted_by_key, strategy.arrayrecord_key
-        reply = Reply(message, now.model, self._bounds, *keys)
+        reply = Reply(message, now.model, bounds, *keys)
         try:
             terms, report = self._ask.read(now, reply), reply.report
             buffers = reply.buffers if self.trains else {}
-            if self.trains and self._bounds.max_update_norm < math.inf:  # it costs a pass
+            if self.trains and bounds.max_update_norm < math.inf:  # it costs a pass
                 norm = strategy.update_norm(now, terms, reply)
-                check_norm(norm, buffers, now.model.buffers, self._bounds)
+                check_norm(norm, buffers, now.model.buffers, bounds)
         except ReplyError as error:
             strategy.on_rejected(now, reply.node, error)
             raise
@@ -259,28 +254,29 @@ class Reading:
         self._buffers.add(buffers, weight)
         return report
 
-    def buffers(self, exchange: Exchange) -> dict[str, Any]:
+    def buffers(self) -> dict[str, Any]:
         """Return the next model's buffers.
 
         Raises:
             ReplyError: Too few clients have trained, all of them with the weight 0, or the buffers
                 would not be finite.
         """
-        exchange.require(self._runner.settings.min_replies)
+        self.require(self._runner.settings.min_replies)
         if not self._means:
-            raise ReplyError(f"{self._strategy.weighted_by_key} is 0 in all usable replies")
+            name = self._runner.strategy.weighted_by_key
+            raise ReplyError(f"{name} is 0 in all usable replies")
         return next_buffers(self._now.model, self._buffers)
 
-    def aggregate(self, exchange: Exchange) -> Aggregate:
+    def aggregate(self) -> Aggregate:
         """Return the means over the replies that are used."""
-        nodes = [report.node_id for report in exchange.reports]
+        nodes = [report.node_id for report in self.reports]
         return Aggregate(nodes, [mean.result() for mean in self._means])
 
-    def metrics(self, reports: Sequence[ClientReport]) -> MetricRecord:
+    def metrics(self) -> MetricRecord:
         """Return the clients' metrics, by the app's own function or weighted by n_k."""
         if self._aggregate_metrics is None:
-            return mean_metrics(reports)
-        return self._aggregate_metrics(self._contents, self._strategy.weighted_by_key)
+            return mean_metrics(self.reports)
+        return self._aggregate_metrics(self._contents, self._runner.strategy.weighted_by_key)
 
 
 def readable(content: RecordDict) -> RecordDict:

@@ -14,7 +14,7 @@ from .compression.quantized import Bits, Norm, Quantized
 from .compression.rotated import Bits as RotatedBits
 from .compression.rotated import Rotated
 from .compression.sparse import Sparse
-from .registry import Count, Part, Scope, Share
+from .registry import Count, Part, Scope, Share, read_part
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,8 +38,8 @@ class Compressed(CompressedStrategy):
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
-        uplink = COMPRESSORS.build_part("uplink", self.uplink)
-        downlink = COMPRESSORS.build_part("downlink", self.downlink)
+        uplink = COMPRESSORS.build(*read_part("uplink", self.uplink))
+        downlink = COMPRESSORS.build(*read_part("downlink", self.downlink))
         return Codec(uplink, downlink, self.feedback)
 
 

@@ -8,7 +8,7 @@ they missed, or the model (`strategies.compression.sync_protocol`).
 import secrets
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,10 +87,6 @@ class CompressedStrategy(FederatedStrategy):
         # it was refused. Kept for nodes that lost their model, too: they may still hold the update.
         self._settled: dict[int, tuple[int, bool]] = {}
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what lasts longer than a round."""
-        return {**vars(self), "_replies": {}}
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
         """Return the combined update: the mean, as float32."""

@@ -78,25 +78,13 @@ class Registry(Generic[Kind]):
         """
         return make(self.load(name), arguments or {})
 
-    def build_part(self, key: str, given: Part) -> Kind:
-        """Return the part of a strategy that an argument gives.
-
-        Args:
-            key: The argument's name, for errors.
-            given: The part.
-
-        Raises:
-            ValueError, ImportError, AttributeError: As for `build`.
-        """
-        return self.build(*read_part(key, given))
-
     def _installed(self) -> dict[str, str]:
         points = entry_points(group=self.group) if self.group else ()
         return {point.name: point.value for point in points}
 
 
 def read_part(key: str, given: Part) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of a part, given as for `Registry.build_part`."""
+    """Return the name and the arguments of a part, given by name or as a table, of an argument."""
     if isinstance(given, str):
         return given, {}
     table = dict(given) if isinstance(given, Mapping) else {}

@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from ..registry import read_part
 from . import COMPRESSORS
 from .compressor import Compressor
 from .error_feedback import check_contraction
@@ -62,7 +63,7 @@ class Codec:
                 if name not in COMPRESSORS.built_in:
                     raise ValueError(f"{name!r} is not built in")
             uplink, downlink = (
-                COMPRESSORS.build_part(key, table[key]) for key in ("uplink", "downlink")
+                COMPRESSORS.build(*read_part(key, table[key])) for key in ("uplink", "downlink")
             )
             return cls(uplink, downlink, table["feedback"]["name"], int(table.get("training", 0)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:

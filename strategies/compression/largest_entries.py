@@ -37,28 +37,23 @@ def max_kept(sparsity: float, blocks: Sequence[int]) -> int:
     return sum(keep_count(size, sparsity) for size in blocks)
 
 
-def largest(values: Vector, count: int) -> Positions:
-    """Return the rising positions of the ``count`` entries largest in magnitude.
+def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) -> Positions:
+    """Return the rising positions of the `keep_count` largest entries of every block."""
+    kept, start = np.empty(len(values), np.bool_), 0
+    for size in blocks:
+        block = slice(start, start + size)
+        kept[block] = is_largest(values[block], keep_count(size, sparsity))
+        start += size
+    return np.flatnonzero(kept)
+
+
+def is_largest(values: Vector, count: int) -> Bits:
+    """Return which of the entries are the ``count`` largest in magnitude.
 
     Exactly ``count``, even if several entries tie for the last place (then the first of them are
     taken), unless fewer entries are nonzero: zeros are never kept. The values are float32 (n,),
     finite, and the count is from 0 to n.
     """
-    return np.flatnonzero(_mark(values, count))
-
-
-def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) -> Positions:
-    """Return `largest` of every block, with k = `keep_count`, as positions in the whole vector."""
-    kept, start = np.empty(len(values), np.bool_), 0
-    for size in blocks:
-        block = slice(start, start + size)
-        kept[block] = _mark(values[block], keep_count(size, sparsity))
-        start += size
-    return np.flatnonzero(kept)
-
-
-def _mark(values: Vector, count: int) -> Bits:
-    """Return whether each entry is one of the `largest`."""
     # The bits of a float32 without its sign order like its magnitude: integers partition faster,
     # denormals are told from zero whatever the processor's settings, and nothing is rounded.
     bits = values.view(np.int32)

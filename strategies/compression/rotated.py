@@ -9,7 +9,6 @@ normal variable (J. Max: Quantizing for Minimum Distortion, IRE Transactions on 
 """
 
 import math
-from functools import cache
 from typing import Annotated
 
 import numpy as np
@@ -66,7 +65,7 @@ class Rotated(Compressor):
             for border in (levels[1:] + levels[:-1]) / 2 / DEVIATION:
                 number += (y >= border * deviation).view(np.uint8)
             packed.append(pack(number.reshape(-1), self.bits))  # of a multiple of 256 entries
-            sent = _levels(packed[-1], number.size, self.bits).reshape(y.shape)
+            sent = levels.take(number)
             y *= sent
             product = y.sum(axis=1, keepdims=True)
             if self.unbiased:
@@ -92,7 +91,7 @@ class Rotated(Compressor):
 
         def levels(part: slice) -> Matrix:
             data = packed[part.start * self.bits // 8 : part.stop * self.bits // 8]
-            return _levels(data, part.stop - part.start, self.bits)
+            return LEVELS[self.bits].take(unpack(data, part.stop - part.start, self.bits))
 
         rotation = Rotation(int.from_bytes(data[:SEED_BYTES], "little"), layout.size)
         return DenseUpdate(rotation.back(levels, scales.astype(np.float64)))
@@ -110,17 +109,3 @@ class Rotated(Compressor):
         """Return ``bits`` an entry, a scale for each block, and the seed."""
         blocks = block_sizes(layout.size)
         return float(self.bits * sum(blocks) + SCALE_BITS * len(blocks) + 8 * SEED_BYTES)
-
-
-def _levels(data: bytes | memoryview, count: int, bits: int) -> Matrix:
-    """Return the levels whose numbers are packed in the bytes, float64 (count,)."""
-    if 8 % bits:
-        return LEVELS[bits].take(unpack(data, count, bits))
-    return _levels_of_bytes(bits).take(np.frombuffer(data, np.uint8), axis=0).reshape(-1)
-
-
-@cache
-def _levels_of_bytes(bits: int) -> Matrix:
-    """Return the levels in each byte, (256, 8 / bits); the bits divide 8."""
-    every = bytes(range(256))
-    return LEVELS[bits].take(unpack(every, 256 * 8 // bits, bits)).reshape(256, -1)

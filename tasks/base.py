@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.checking import TaskError
-from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset, Split
+from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset, Split, map_leaves
+from tasks.data.map_style import MapStyleSplit
 from tasks.metrics import Metric, accuracy, make_metric, make_metrics
 from tasks.model_arrays import aliases_of, tie
 from tasks.objective import ACCURACY, LOSS, Objective
-from tasks.training.examples import Examples
+from tasks.training.examples import Examples, MapStyleExamples
 from tasks.training.optimizers import Memory
 from tasks.training.random_streams import derive_seed, seeded
 from tasks.training.training_settings import TrainingSettings
@@ -157,9 +158,18 @@ class Task:
         return outputs if self.predict is None else self.predict(outputs)
 
     def examples(self, split: Split, device: torch.device, *, training: bool = False) -> Examples:
-        """Return a split of the data on the device, prepared when it is needed."""
+        """Return a split of the data on the device, prepared when it is needed.
+
+        On the CPU that is the mapped file itself; a `MapStyleSplit` is read batch by batch.
+        """
         prepare = self.augment if training and self.augment else self.prepare
-        return Examples.stored(split, device, prepare, channels_last=self.channels_last)
+        if isinstance(split, MapStyleSplit):
+            return MapStyleExamples(split, None, prepare, None, self.channels_last, device)
+        inputs, targets = (
+            map_leaves(lambda array: torch.from_numpy(array).to(device), values)
+            for values in (split.inputs, split.targets)
+        )
+        return Examples(inputs, targets, prepare, None, self.channels_last)
 
     def default_objective(self) -> Objective:
         """Return the objective, with its direction.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.data.dataset import NO_PREDICTION, Split
-from tasks.metrics import Metric, State
+from tasks.metrics import Ratio, State
 
 IDS, MASK = "input_ids", "attention_mask"
 
@@ -79,31 +79,26 @@ def next_token_loss(outputs: Any, targets: Tensor) -> Tensor:
     return functional.cross_entropy(*_flat(outputs, targets), ignore_index=NO_PREDICTION)
 
 
-class Perplexity(Metric):
+class Perplexity(Ratio):
     """The exponential of the mean cross-entropy over all predicted tokens; for `next_token_loss`.
 
     A state is the sum of the losses and the number of predictions, so that the value of several
     batches or clients is that of all their tokens at once.
     """
 
-    higher_is_better = False
-
-    def of_batch(self, outputs: Any, targets: Tensor) -> State:
-        """Return "losses" and "predictions", float64 (); ValueError as for `next_token_loss`."""
-        losses = functional.cross_entropy(
-            *_flat(outputs, targets), ignore_index=NO_PREDICTION, reduction="none"
-        )
-        total = losses.cpu().to(torch.float64).sum()
-        return {"losses": total.numpy(), "predictions": np.array(float((targets >= 0).sum()))}
-
-    def parts(self) -> dict[str, bool]:
-        """Return the names of losses and predictions, which are single numbers."""
-        return {"losses": True, "predictions": True}
+    def __init__(self) -> None:
+        super().__init__("perplexity", _losses)
+        self.higher_is_better = False
 
     def value(self, states: Sequence[State]) -> float:
         """Return the perplexity; NaN where nothing was predicted."""
-        losses, predictions = (
-            sum(float(state[part]) for state in states) for part in ("losses", "predictions")
-        )
         with np.errstate(over="ignore"):
-            return float(np.exp(losses / predictions)) if predictions else float("nan")
+            return float(np.exp(super().value(states)))
+
+
+def _losses(outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of the losses and the number of predictions."""
+    losses = functional.cross_entropy(
+        *_flat(outputs, targets), ignore_index=NO_PREDICTION, reduction="none"
+    )
+    return losses.cpu().to(torch.float64).sum(), (targets >= 0).sum()

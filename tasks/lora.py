@@ -79,9 +79,12 @@ def adapted(
         TaskError: A library is missing.
         ValueError: With ``freeze_a``, there is no A.
     """
-    with_libraries()
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+    try:
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM
+    except ModuleNotFoundError as error:
+        fix = "install it with: pip install 'fedavg-app[lora]'"
+        raise TaskError("model", f"needs {error.name}, which is missing; {fix}") from error
 
     plain: Any = base() if callable(base) else AutoModelForCausalLM.from_pretrained(base)
     plain.config.use_cache = False  # for text that is generated token by token
@@ -98,17 +101,6 @@ def adapted(
         for weight in frozen:
             weight.requires_grad_(False)
     return model
-
-
-def with_libraries() -> None:
-    """Import transformers and PEFT; TaskError if either is missing."""
-    try:
-        import peft
-        import transformers
-    except ModuleNotFoundError as error:
-        fix = "install it with: pip install 'fedavg-app[lora]'"
-        raise TaskError("model", f"needs {error.name}, which is missing; {fix}") from error
-    del peft, transformers
 
 
 def save_adapter(

@@ -6,7 +6,7 @@ from the task; an alias has the class of its first name.
 """
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-
-from tasks.training.transfers import staged, to_arrays
 
 # Arrays by name.
 Arrays = dict[str, NDArray[np.generic]]
@@ -144,7 +142,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
             target = state[name]
             if tuple(target.shape) != array.shape:
                 raise ValueError(f"array {name!r} is {array.shape}, not {tuple(target.shape)}")
-            target.copy_(staged(array, target.device), non_blocking=True)
+            target.copy_(torch.tensor(array))
             target.grad = None  # a client that was interrupted may have left one
 
 
@@ -159,6 +157,21 @@ def read_arrays(model: nn.Module, names: tuple[str, ...]) -> Arrays:
         return dict(zip(names, to_arrays(state[name] for name in names), strict=True))
     except TypeError as error:
         raise ValueError(f"{error}, which NumPy lacks: convert the model to float32") from error
+
+
+def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
+    """Return copies of the tensors, on whatever device they are, as arrays in C order.
+
+    Those of bfloat16, which NumPy lacks, become float32, which holds all their values.
+    """
+    detached = [
+        tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+        for tensor in tensors
+    ]
+    copies = [tensor.to("cpu", non_blocking=True) for tensor in detached]
+    if any(tensor.is_cuda for tensor in detached):
+        torch.cuda.synchronize()  # once for all of them
+    return [copy.numpy().copy(order="C") for copy in copies]
 
 
 def fixed_fingerprint(model: nn.Module, arrays: ModelArrays) -> str:

@@ -5,16 +5,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tasks.data.dataset import Split, first_leaf, leaves, map_leaves
-from tasks.data.map_style import MapStyleSplit
+from tasks.data.dataset import first_leaf, leaves, map_leaves
 
-READ_AT_A_TIME = 100
 CPU = torch.device("cpu")
 
 
@@ -46,28 +42,6 @@ class Examples:
         """Where the examples are."""
         device: torch.device = first_leaf(self.inputs).device
         return device
-
-    @classmethod
-    def stored(
-        cls,
-        split: Split,
-        device: torch.device,
-        prepare: Callable[[Any], Any],
-        *,
-        channels_last: bool = False,
-    ) -> "Examples":
-        """Return a data set's split on the device; on the CPU that is the mapped file itself.
-
-        Examples of a `MapStyleSplit` are read batch by batch.
-        """
-
-        def moved(array: NDArray[np.generic]) -> Tensor:
-            return torch.from_numpy(array).to(device)
-
-        if isinstance(split, MapStyleSplit):
-            return MapStyleExamples(split, None, prepare, None, channels_last, device)
-        inputs, targets = (map_leaves(moved, values) for values in (split.inputs, split.targets))
-        return cls(inputs, targets, prepare, None, channels_last)
 
     def batches(self, size: int, *, no_single: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield the batches that `places` describes, prepared one at a time."""
@@ -144,10 +118,8 @@ class MapStyleExamples(Examples):
 
     def all_targets(self) -> Any:
         """Read all examples for their targets."""
-        found = [self.slice(*place)[1] for place in self.places(READ_AT_A_TIME)]
-        several = list(zip(*map(leaves, found), strict=True))
-        joined = iter([torch.cat(parts) for parts in several])
-        return map_leaves(lambda _: next(joined), found[0])
+        numbers = range(len(self)) if self.rows is None else self.rows.tolist()
+        return default_collate([self.inputs.read(number)[1] for number in numbers])
 
     def prepared(self) -> "Examples":
         """Return the examples themselves, which need not fit into memory."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.model_arrays import Arrays, ModelArrays, load_arrays, state_of
+from tasks.model_arrays import Arrays, ModelArrays, load_arrays, state_of, to_arrays
 from tasks.training.batch_size import efficient_batch_size, normalises_batches
 from tasks.training.evaluation import BatchResult, evaluate
 from tasks.training.examples import Examples, MapStyleExamples, count_predictions
@@ -20,7 +20,6 @@ from tasks.training.optimizer_steps import backward, take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
 from tasks.training.random_streams import local_seed, seeded, torch_generator
 from tasks.training.training_settings import TrainingSettings
-from tasks.training.transfers import staged, to_arrays
 
 
 class Result(NamedTuple):
@@ -168,7 +167,7 @@ class TaskClient:
             memory = {} if memory is None else memory
             for name, g in found.items():
                 if name in memory:
-                    v = staged(memory[name], g.device).to(g.device, non_blocking=True)
+                    v = torch.tensor(memory[name], device=g.device)
                     g.add_(v, alpha=settings.momentum)  # rounded once, unlike SGDUpdate's
             memory.clear()
             memory.update(finite_arrays(found))

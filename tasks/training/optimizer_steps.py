@@ -23,7 +23,6 @@ from tasks.training.examples import (
 from tasks.training.optimizers import Memory, OptimizerUpdate, finite_arrays
 from tasks.training.sgd_update import SGDUpdate
 from tasks.training.training_settings import TrainingSettings
-from tasks.training.transfers import staged
 
 # Takes one step: prepared inputs, their targets, the learning rate -> the loss before the step.
 Step = Callable[[Any, Any, float], Tensor]
@@ -38,7 +37,6 @@ def take_steps(
     settings: TrainingSettings,
     memory: Memory | None = None,
     offset: Mapping[str, NDArray[np.generic]] | None = None,
-    part_size: int = 0,
 ) -> float:
     """Take one step of the optimiser per batch, from the model's current weights.
 
@@ -51,8 +49,6 @@ def take_steps(
         settings: The optimiser and its arguments, momentum, weight decay, mu, clipping, precision.
         memory: As in `TaskClient.train`.
         offset: As in `TaskClient.train`.
-        part_size: How many examples a part of a batch has where the task allows parts; 0 for what
-            is efficient.
 
     Returns:
         The mean of the batches' losses.
@@ -69,7 +65,7 @@ def take_steps(
         if settings.momentum > 0:
             buffers = {name: _like(w, (memory or {}).get(name)) for name, w in named.items()}
         update = SGDUpdate(weights, settings, list(buffers.values()), offsets)
-    step = _step(task, model, update, settings, part_size)
+    step = _step(task, model, update, settings)
     total = torch.zeros((), device=weights[0].device)
     steps = 0
     for (inputs, targets), learning_rate in zip(batches, learning_rates, strict=False):
@@ -122,18 +118,19 @@ def _step(
     model: nn.Module,
     update: OptimizerUpdate | SGDUpdate,
     settings: TrainingSettings,
-    limit: int,
 ) -> Step:
     """Return what takes a step: of the whole batch, by autograd and the optimiser.
 
     If the task says ``in_parts``, large batches are cut, and others are trained by `DenseStep`
-    where it can train the network. ``limit`` is as ``part_size`` of `take_steps`.
+    where it can train the network.
     """
     dense = None
     if isinstance(update, SGDUpdate) and task.loss is functional.cross_entropy:
         is_plain = settings.precision != "bf16" and not settings.gradient_clip
         split = split_model(model) if is_plain else None
         dense = None if split is None else DenseStep(split, update)
+
+    limit = 0
 
     def step(inputs: Any, targets: Any, learning_rate: float) -> Tensor:
         nonlocal limit
@@ -158,4 +155,4 @@ def _like(weight: Tensor, array: NDArray[np.generic] | None) -> Tensor:
     """Return the array in the weight's layout, which may be channels-last; zeros for None."""
     if array is None:
         return torch.zeros_like(weight)
-    return torch.empty_like(weight).copy_(staged(array, weight.device), non_blocking=True)
+    return torch.empty_like(weight).copy_(torch.tensor(array))

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn, optim
 
+from tasks.model_arrays import to_arrays
 from tasks.training.sgd_update import GradientTerms
 from tasks.training.training_settings import TrainingSettings
-from tasks.training.transfers import to_arrays
 
 # What a client keeps from round to round: the momentum of each weight by its name; of an optimiser
 # of torch the bytes that `torch.save` makes of its ``state_dict()``, under `STATE`.

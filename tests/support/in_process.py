@@ -14,7 +14,6 @@ from fedavg_app.server.preparation import prepare, resolve
 from fedavg_app.server.training_loop import TrainingLoop
 from fedavg_app.server_app import run
 from fedavg_app.training_plan import make_plan
-from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tests.support.local_grid import LocalGrid
 from tests.support.task_clients import fit
@@ -108,7 +107,7 @@ def round_of_algorithm_1(task, weights, splits, told) -> list[np.ndarray]:
     """Return the weighted mean of the clients' models, by client trained on these examples."""
     total, mean = sum(map(len, splits.values())), [np.zeros(array.shape) for array in weights]
     for k, split in splits.items():
-        examples = Examples.stored(split, torch.device("cpu"), task.prepare)
+        examples = task.examples(split, torch.device("cpu"))
         client = TaskClient(task, task.model, examples, partition=k)
         trained, count, _ = fit(client, weights, told)
         assert count == len(split)

@@ -48,7 +48,7 @@ def test_loss_and_perplexity_are_means_over_predicted_tokens():
     theirs = Theirs(ignore_index=-100)(found.logits[:, :-1], targets[:, 1:])
     assert metric.value(states) == pytest.approx(np.exp(np.mean(by_hand)), rel=1e-6)
     assert metric.value(states) == pytest.approx(theirs.item(), rel=1e-5)
-    assert np.isnan(metric.value([{"losses": np.array(0.0), "predictions": np.array(0.0)}]))
+    assert np.isnan(metric.value([{"sum": np.array(0.0), "count": np.array(0.0)}]))
 
 
 def test_target_that_nothing_predicts_is_refused():

@@ -77,7 +77,9 @@ class MapStyleSplit(Split):
         with seeded(0, torch.device("cpu")):
             examples = [self.read(int(place)) for place in evenly(len(self), READ)]
         for value in leaves(tuple(examples)):
-            yield np.asarray(value).tobytes()
+            if (array := np.asarray(value)).dtype.kind not in "biuf":
+                raise DataError(f"an example has a {type(value).__name__}: give numbers or images")
+            yield array.tobytes()
 
     def check(self) -> None:
         """Check that there is a label for each example; DataError else."""
@@ -99,9 +101,9 @@ def hub_dataset(
 ) -> Callable[[DataOptions], Dataset]:
     """Return what `Task` takes as ``dataset``: rows of the hub, read from disk as they are needed.
 
-    With "data-dir" a copy of the hub's folder is read, or on a device what ``flwr-datasets create``
-    wrote, whose rows are all for training. An image becomes uint8 (height, width), in colour
-    (3, height, width), and a list an array.
+    They are in the library's torch format: an image is uint8 (channels, height, width), whole
+    numbers are int64 and others float32. With "data-dir" a copy of the hub's folder is read, or on
+    a device what ``flwr-datasets create`` wrote, whose rows are all for training.
 
     Args:
         name: On the hub, as "ylecun/mnist".
@@ -112,20 +114,18 @@ def hub_dataset(
         test: The rows for testing.
         config: The data set's configuration, where it has several.
     """
-    columns = [*([inputs] if isinstance(inputs, str) else inputs), target]
+    columns = [inputs] if isinstance(inputs, str) else list(inputs)
 
     def example(row: dict[str, Any]) -> tuple[Any, Any]:
-        *values, wanted = (_array(row[column]) for column in columns)
-        named = dict(zip(columns, values, strict=False))
-        return (values[0] if isinstance(inputs, str) else named), wanted
+        found = row[inputs] if isinstance(inputs, str) else {name: row[name] for name in columns}
+        return found, row[target]
 
     def split(rows: Any) -> MapStyleSplit:
-        needed = [*columns, *([owner] if owner else [])]
-        if missing := [column for column in needed if column not in rows.column_names]:
-            have = ", ".join(rows.column_names)
-            raise DataError(f"{name} has no column {missing[0]!r}; it has: {have}")
-        owners = _owners(rows[owner][:]) if owner else None
-        return MapStyleSplit(rows, None, owners, _labels(rows, target), example)
+        read = rows.with_format("torch", columns=[*columns, target])
+        is_class = "int" in getattr(rows.features[target], "dtype", "")
+        labels = np.array(rows[target][:], np.int64) if is_class else None
+        owners = np.unique(rows[owner][:], return_inverse=True)[1] if owner else None
+        return MapStyleSplit(read, None, owners, labels, example)
 
     def load(options: DataOptions) -> Dataset:
         import datasets
@@ -144,26 +144,3 @@ def hub_dataset(
             return Dataset.of(training, testing, options, f"{name} from {source}")
 
     return load
-
-
-def _array(value: Any) -> Any:
-    """Return a column's value as an array; a number stays a number."""
-    if isinstance(value, int | float):
-        return value
-    found = np.asarray(value)
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"it is a {type(value).__name__}: give columns of numbers or images")
-    is_coloured = hasattr(value, "getbands") and found.ndim == 3
-    return np.ascontiguousarray(found.transpose(2, 0, 1)) if is_coloured else found
-
-
-def _labels(rows: Any, target: str) -> NDArray[np.int64] | None:
-    """Return the targets if each is a whole number."""
-    if "int" not in getattr(rows.features[target], "dtype", ""):
-        return None
-    return np.array(rows[target][:], np.int64)
-
-
-def _owners(names: Sequence[Any]) -> NDArray[np.int64]:
-    _, found = np.unique(names, return_inverse=True)
-    return found.astype(np.int64)

@@ -17,7 +17,8 @@ class NumPyTaskClient(NumPyClient):
     """A `TaskClient` whose arrays are lists, in the order of `ModelArrays.sent`.
 
     ``ClientApp(client_fn=lambda context: NumPyTaskClient(...).to_client())`` serves Flower's own
-    strategies. Their configs have the keys of `TrainingSettings`.
+    strategies. Their configs have the keys of `TrainingSettings`. Such a client is made for each
+    message, so momentum begins anew in every round, and ``optimizer-state = "kept"`` is refused.
 
     Args:
         client: The client.
@@ -35,6 +36,10 @@ class NumPyTaskClient(NumPyClient):
     def fit(self, parameters: Parameters, config: Config) -> tuple[Parameters, int, Config]:
         """Return the trained arrays, the number of examples, and metrics; as `TaskClient.train`."""
         settings = TrainingSettings.of(config)
+        if settings.optimizer_state == "kept":
+            raise ValueError(
+                "optimizer-state = 'kept': a NumPyTaskClient keeps nothing; give 'new'"
+            )
         arrays, number, metrics = self.client.train(self._named(parameters), settings)
         return list(arrays.values()), number, {**metrics}
 

@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 
+import tasks
 from fedavg_app.cli.options import with_config
 from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
+    from tasks.base import Task
     from tasks.checking import Finding
     from tasks.data.dataset import Dataset
 
@@ -33,17 +34,19 @@ def check(
     With `--partition` or `--num-clients` its data are split, too.
     """
     started = time.monotonic()
-    is_split = config.num_clients or config.partition != "iid"
+    is_split = bool(config.num_clients or config.partition != "iid")
     config = with_clients(config).model_copy(update={"task": task})
     import torch
 
     from fedavg_app.partitioning import partition
+    from fedavg_app.plugins import load_component
     from fedavg_app.server.preparation import load_data, load_task
     from tasks.checking import Finding
     from tasks.checking.all_checks import all_checks
 
     torch.set_num_threads(1)  # as clients do: on a busy machine several wait for each other
-    loaded = load_task(config)
+    # A task that cannot be split by the default partition is checked without one.
+    loaded = load_task(config) if is_split else load_component("task", task, tasks.load)
     data = load_data(config, loaded)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     errors = 0
@@ -55,7 +58,7 @@ def check(
         text = f"{config.num_clients:,} clients have {sizes.min():,} to {sizes.max():,} examples"
         _show(console, Finding("ok", "partition", f"{config.partition}: {text}"))
     if not errors:
-        for line in message_sizes(config, data):
+        for line in message_sizes(config, loaded, data):
             console.print(line)
     console.print(f"{task}: checked in {time.monotonic() - started:.1f} s")
     if errors:
@@ -67,30 +70,34 @@ def _show(console: Console, finding: "Finding") -> None:
     console.print(str(finding))
 
 
-def message_sizes(config: RunConfig, data: "Dataset") -> Iterator[str]:
+def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[str]:
     """Yield the bytes of a first message and of a reply under each strategy, a line each."""
     from flwr.serverapp import Grid
 
     import strategies
     from fedavg_app.client_settings import ServerFacts, client_settings
     from fedavg_app.flower_internals import identify_server
+    from fedavg_app.optimizer_choice import resolve_work
     from fedavg_app.server.cohort import CohortGrid
-    from fedavg_app.server.preparation import resolve
+    from fedavg_app.server.global_model import GlobalModel
+    from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
     from strategies.rounds.flower_arrays import message_bytes
 
     identify_server(1)
-    facts = ServerFacts(data.options.source, data.options.directory)
+    model = GlobalModel.initial(task, config)
+    options = data.options
+    facts = ServerFacts(options.source, options.directory, fixed_arrays=model.fingerprint)
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"
     for name in strategies.names():
         own = config.model_copy(update={"strategy": name})
         try:
-            parts = resolve(own)
+            strategy, work = make_strategy(own, model), resolve_work(own, task)
+            for check_parts in CHECKS:
+                check_parts(Components(own, task, model, work, strategy))
         except ConfigError as error:
             yield f"  {name:12} {error}"
             continue
-        strategy, model = parts.strategy, parts.model
-        told = replace(facts, fixed_arrays=model.fingerprint)
-        settings = client_settings(parts.work, told)
+        settings = client_settings(work, facts)
         settings["learning-rate"] = 1.0
         grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
         (message,) = strategy.configure_train(1, model.sent, settings, grid)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from pydantic import ConfigDict, ValidationError
 
 from fedavg_app.config import RunConfig, kebab
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.partitioning.partitioner import Labels, Partitioner, Rows
 from fedavg_app.partitioning.schemes import Classes, Dirichlet, Iid, Natural, Shards
 from fedavg_app.plugins import load_component
@@ -106,11 +106,14 @@ class ByFunction(Partitioner):
         except TypeError as error:
             given = ", ".join(f"{key} = {value}" for key, value in arguments.items())
             raise ConfigError("partition-args", given, str(error)) from None
-        parts = function(labels, num_clients, seed, **arguments)
+        name = f"{function.__module__}:{function.__qualname__}"
+        try:
+            parts = function(labels, num_clients, seed, **arguments)
+        except Exception as error:  # of a user's code
+            raise ConfigError("partition", name, f"it raised {error_place(error)}") from error
         try:
             return checked(parts, len(labels), num_clients)
         except (TypeError, ValueError) as error:
-            name = f"{function.__module__}:{function.__qualname__}"
             fix = f"{error}; return one array of indices for each client"
             raise ConfigError("partition", name, fix) from error
 

@@ -29,10 +29,14 @@ def test_built_in_tasks_have_no_fault(command_line, tmp_path, name):
 
 
 def test_data_are_split_as_a_run_splits_them(command_line, tmp_path, monkeypatch):
-    """A task whose partitions are its own and the natural one cannot be split otherwise."""
+    """A task that has only owners is checked without a partition, or with one that it has."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "owned.py").write_text(OWNED)
-    status, _, error = command_line("check", "owned:TASK")
+    for name in ("TASK", "OWN"):
+        status, shown, error = command_line("check", f"owned:{name}")
+        assert status == 0, error
+        assert "  fedavg " in shown
+    status, _, error = command_line("check", "owned:TASK", "--num-clients=6")
     assert status == 1
     assert "partition = 'iid': mlp can be split by: natural" in error
     status, shown, error = command_line(
@@ -47,6 +51,9 @@ def test_data_are_split_as_a_run_splits_them(command_line, tmp_path, monkeypatch
     status, _, error = command_line("check", "owned:TASK", "--partition=owned:nothing")
     assert status == 1
     assert "owned" in error
+    status, _, error = command_line("check", "owned:TASK", "--partition=owned:broken")
+    assert status == 1
+    assert "partition = 'owned:broken': it raised KeyError: 'hospital' (" in error
 
 
 OWNED = """
@@ -65,7 +72,11 @@ def load(options):
 def unequal(labels, num_clients, seed, first):
     return np.split(np.arange(len(labels)), [first])
 
+def broken(labels, num_clients, seed):
+    return {"clinic": labels}["hospital"]
+
 TASK = dataclasses.replace(networks.MLP, dataset=load, partitions=("natural",))
+OWN = dataclasses.replace(networks.MLP, dataset=load, partitions=())
 """
 
 FAULTY = '''

@@ -138,6 +138,8 @@ def test_client_serves_as_a_numpy_client_of_flower():
     assert tested.metrics["accuracy"] == np.mean(logits.argmax(axis=1) == TARGETS)
     with pytest.raises(ValueError, match="2 arrays of the model travel, got 1"):
         served.fit(common.FitIns(common.ndarrays_to_parameters(WEIGHTS[:1]), CONFIG))
+    with pytest.raises(ValueError, match="optimizer-state = 'kept': a NumPyTaskClient keeps"):
+        served.fit(common.FitIns(sent, CONFIG | {"optimizer-state": "kept"}))
 
 
 def with_batch_normalisation():

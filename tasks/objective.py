@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Self
 
 LOSS = "loss"
@@ -50,12 +51,10 @@ class Objective:
         return value > best if self.higher_is_better else value < best
 
     def best_point(self, curve: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-        """Return the (round, value) of the best value; the first wins ties."""
-        best: tuple[int, float] | None = None
-        for point in curve:
-            if self.is_better(point[1], best and best[1]):
-                best = point
-        return best
+        """Return the (round, value) of the best value; the first wins ties, and NaN never."""
+        known = [point for point in curve if not math.isnan(point[1])]
+        best = max if self.higher_is_better else min
+        return best(known, key=itemgetter(1), default=None)
 
     def rounds_to_target(self, curve: Sequence[tuple[int, float]], target: float) -> float | None:
         """Return the number of rounds to a target as the FedAvg paper counts them.

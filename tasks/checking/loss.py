@@ -22,7 +22,7 @@ from tasks.checking.trial import (
     same,
 )
 from tasks.data.dataset import leaves
-from tasks.training.examples import call_model, number_of, parts_of
+from tasks.training.examples import number_of, parts_of
 from tasks.training.random_streams import seeded
 
 # The losses that are looked at.
@@ -31,8 +31,6 @@ LOSSES = (
     functional.nll_loss,
     functional.binary_cross_entropy_with_logits,
 )
-# Logits may be from 0 to 1 by chance, but not in several networks whose weights are this far apart.
-TRIES, SPREAD = 3, 10.0
 TOLERANCE = 1e-4  # sums of float32 differ by less
 
 
@@ -55,16 +53,16 @@ def check_loss(trial: Trial) -> Iterator[Finding]:
     if not math.isfinite(loss := found.item()):
         raise TaskError("loss", f"is {loss:g} for the initial model: check inputs and model")
     yield Finding("ok", "loss", f"{loss:.4g} for {kinds} of the initial model")
-    with torch.no_grad():
-        for function, given in _given(trial, outputs, targets):
-            if wrong := _wrong_input(trial, inputs, targets, function, given):
-                yield Finding("warning", "loss", f"torch's {function.__name__} {wrong}")
-                return
-        is_sum = loss > 0 and _is_sum(trial, outputs, targets, loss)
-    if loss < 0:
+    watch = _Watch()
+    with watch, seeded(0, CPU):
+        task.loss(outputs, targets)
+    wrong = [text for function, given in watch.given if (text := _wrong_input(function, given))]
+    if wrong:
+        yield Finding("warning", "loss", wrong[0])
+    elif loss < 0:
         text = f"is {loss:.4g} for the initial model, below 0, which no cross-entropy, squared or "
         yield Finding("warning", "loss", f"{text}absolute error is: check what it is given")
-    elif is_sum:
+    elif loss and _is_sum(trial, outputs, targets, loss):
         text = "is a sum over the examples: a step grows with the size of its batch; give the mean"
         yield Finding("warning", "loss", text)
 
@@ -96,46 +94,33 @@ class _Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _given(trial: Trial, outputs: Any, targets: Any) -> list[tuple[Any, Tensor]]:
-    """Return the losses of torch that the loss calls, and what they are given as outputs."""
-    watch = _Watch()
-    with watch, seeded(0, CPU):
-        trial.task.loss(outputs, targets)
-    return watch.given
-
-
-def _wrong_input(trial: Trial, inputs: Any, targets: Any, function: Any, given: Tensor) -> str:
+@torch.no_grad()
+def _wrong_input(function: Any, given: Tensor) -> str:
     """Return what is wrong with what a loss of torch's is given; empty if nothing is."""
+    name = f"torch's {function.__name__}"
     if function is functional.binary_cross_entropy_with_logits:
-        is_wrong = is_probability(given) and _has_bounds(trial, inputs, targets)
-        text = "takes logits, and is given values from 0 to 1: leave the sigmoid out"
+        is_wrong = is_probability(given) and _is_sigmoid(given)
+        text = f"{name} takes logits, and is given values from 0 to 1: leave the sigmoid out"
         return text if is_wrong else ""
     given = given.float()
     sums = (given.exp() if function is functional.nll_loss else given).sum(min(1, given.dim() - 1))
     sum_to_1 = torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE)
     if function is functional.nll_loss:
-        text = "takes log-probabilities, and is given other values: end the model with "
+        text = f"{name} takes log-probabilities, and is given other values: end the model with "
         return "" if sum_to_1 else f"{text}log_softmax, or take cross_entropy for logits"
-    text = "takes logits, and is given probabilities: leave the softmax out"
+    text = f"{name} takes logits, and is given probabilities: leave the softmax out"
     return text if sum_to_1 and is_probability(given) else ""
 
 
-def _has_bounds(trial: Trial, inputs: Any, targets: Any) -> bool:
-    """Return whether what the loss is given is from 0 to 1 whatever the weights are."""
-    for seed in range(TRIES):
-        model = trial.task.initial_model(seed)
-        try:
-            with seeded(seed, CPU):
-                for weight in model.parameters():
-                    weight.add_(SPREAD * torch.randn_like(weight))
-                given = _given(trial, call_model(model, inputs), targets)
-        except Exception:  # such weights are too large for it: nothing is known
-            return False
-        if not all(is_probability(values) for _, values in given):
-            return False
-    return True
+def _is_sigmoid(given: Tensor) -> bool:
+    """Return whether a sigmoid made a tensor, whatever other operations of one tensor followed."""
+    node = given.grad_fn
+    while node is not None and "Sigmoid" not in node.name() and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    return node is not None and "Sigmoid" in node.name()
 
 
+@torch.no_grad()
 def _is_sum(trial: Trial, outputs: Any, targets: Any, loss: float) -> bool:
     """Return whether the loss of a batch is the sum of those of its parts."""
     number = len(targets) if isinstance(targets, Tensor) else 0

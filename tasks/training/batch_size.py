@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from tasks.base import Task
 from tasks.data.dataset import first_leaf, leaves
@@ -55,21 +56,14 @@ def normalises_batches(model: nn.Module) -> bool:
 @torch.no_grad()
 def _largest_output(model: nn.Module, example: Any) -> int:
     """Return the bytes of the largest output of a layer for one example, (1, ...)."""
-    largest = 1
+    sizes, training = [1], model.training
 
     def note(module: nn.Module, received: object, output: object) -> None:
-        nonlocal largest
         del module, received
         outputs = output if isinstance(output, tuple) else (output,)
-        largest = max([largest, *(x.nbytes for x in outputs if isinstance(x, Tensor))])
+        sizes.extend(x.nbytes for x in outputs if isinstance(x, Tensor))
 
-    hooks = [module.register_forward_hook(note) for module in model.modules()]
-    training = model.training
-    try:
-        model.eval()
-        call_model(model, example)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
-    return largest
+    with register_module_forward_hook(note):
+        call_model(model.eval(), example)
+    model.train(training)
+    return max(sizes)

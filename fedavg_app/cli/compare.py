@@ -45,6 +45,13 @@ def compare(
             "--unfinished", help="also runs that were interrupted, failed, or are still running"
         ),
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="show how others differ from this line in runs of the same seed and partition",
+        ),
+    ] = None,
     spread: Annotated[
         Spread,
         _output("beside each mean: its standard deviation, its range, or a row for every run"),
@@ -59,6 +66,10 @@ def compare(
         float | None,
         _output("the figure's inches, with text of 8 points; 3.3 is a column of a paper", min=2),
     ] = None,
+    ylim: Annotated[
+        tuple[float, float] | None,
+        _output("the figure's least and largest value", metavar="LOW HIGH"),
+    ] = None,
     panel: Annotated[
         list[Panel] | None,
         _output(
@@ -70,7 +81,8 @@ def compare(
     """Compare runs by rounds, by bytes and by time: tables, and a figure with --plot.
 
     Runs that differ only in the seed are one line, with the mean of their values. Diverged runs
-    have lines of their own; unfinished runs are left out.
+    have lines of their own; unfinished runs are left out. Runs of different objectives are in
+    tables of their own.
 
     The bytes "up" and "down" are those of all clients. "link" is the time of each round's largest
     messages over the link, without computing, and "virtual" that on the runs' own links. "rejected"
@@ -79,16 +91,20 @@ def compare(
     from fedavg_app.callbacks.figures import check_plot_path
     from fedavg_app.cli.comparison import compare_runs
     from fedavg_app.cli.comparison_figure import draw_comparison
+    from fedavg_app.cli.comparison_pairs import paired_differences
     from fedavg_app.cli.comparison_table import as_csv, print_tables
     from fedavg_app.cli.latex_table import as_latex
 
     for key, value, other, path in (
         ("width", width, "plot", plot),
         ("panel", ", ".join(panel or ()), "plot", plot),
+        ("ylim", " ".join(map(str, ylim or ())), "plot", plot),
         ("siunitx", siunitx, "latex", latex),
     ):
         if value and path is None:
             raise ConfigError(key, str(value), f"give --{other}, too")
+    if ylim and not ylim[0] < ylim[1]:
+        raise ConfigError("ylim", f"{ylim[0]} {ylim[1]}", "give the smaller number first")
     if plot is not None:
         check_plot_path(plot)
     if label and len(label) != len(folders):
@@ -96,17 +112,22 @@ def compare(
     runs, labels = _read(folders, label or [], unfinished=unfinished)
     over = _link(link, up=up, down=down, latency=latency)
     compared = compare_runs(runs, target, over, labels, group_by or ())
-    panels = panel or [Panel.ROUND, Panel.UP, Panel.LINK if compared.has_link else Panel.WALL]
-    if Panel.LINK in panels and not compared.has_link:
+    has_link = all(each.has_link for each in compared)
+    panels = panel or [Panel.ROUND, Panel.UP, Panel.LINK if has_link else Panel.WALL]
+    if Panel.LINK in panels and not has_link:
         raise ConfigError("panel", "link", "give a --link, or runs that all have links")
+    pairs = [paired_differences(each, against) if against else None for each in compared]
 
-    print_tables(compared, spread)
+    both = list(zip(compared, pairs, strict=True))
+    for each, own in both:
+        print_tables(each, spread, own)
     if csv is not None:
-        _write("csv", csv, as_csv(compared))
+        _write("csv", csv, as_csv(both))
     if latex is not None:
-        _write("latex", latex, as_latex(compared, spread, siunitx=siunitx))
+        tables = [as_latex(each, spread, own, siunitx=siunitx) for each, own in both]
+        _write("latex", latex, "\n".join(tables))
     if plot is not None:
-        draw_comparison(compared, panels, plot, width)
+        draw_comparison(compared, panels, plot, width, ylim)
         typer.echo(f"figure: {plot}")
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from fedavg_app.errors import ConfigError
 from fedavg_app.links import Link, link_times
-from fedavg_app.results.comparison_names import SEED, group_runs
+from fedavg_app.results.comparison_names import SEED, Name, group_runs
 from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.results.history import virtual_times
 from tasks.objective import Objective
@@ -17,7 +16,7 @@ from tasks.objective import Objective
 # The end of the names of columns that count up to a target.
 TO_TARGET = "_to_target"
 # The columns of a comparison that say what a row is; numbers follow them.
-ABOUT = ["line", "run", "status", "color", "seed", "folder"]
+ABOUT = ["line", "run", "method", "status", "seed", "folder"]
 # What is summed over rounds; a clock beside the wall's follows.
 SPENT = ["rejected", "bytes_up", "bytes_down", "seconds"]
 LINK, VIRTUAL = "seconds_link", "seconds_virtual"
@@ -35,8 +34,9 @@ class Comparison:
         numbers: A row for every run: the columns `ABOUT`, then "rounds", "best_accuracy",
             "final_accuracy" (or another objective) and what is `SPENT`, of the whole run; with a
             target "rounds_to_target" and what is spent up to it, NaN where it was not reached.
-            Bytes are those of all clients, times are in seconds. A "line" is a method's runs that
-            ended alike, "color" the number of its colour.
+            Bytes are those of all clients, times are in seconds. A "line" is runs of one name that
+            ended alike, "run" what it is called, and "method" its `Name`.
+        names: The names of all lines, and of others of their sweep, in order.
     """
 
     objective: Objective
@@ -44,6 +44,7 @@ class Comparison:
     runs: Sequence[FinishedRun]
     courses: Sequence[DataFrame]
     numbers: DataFrame
+    names: Sequence[Name]
 
     @property
     def clock(self) -> str:
@@ -67,8 +68,8 @@ def compare_runs(
     link: Link | None = None,
     labels: Sequence[str] = (),
     group_by: Sequence[str] = (),
-) -> Comparison:
-    """Return runs side by side, in lines as `group_runs` makes them.
+) -> list[Comparison]:
+    """Return runs side by side, in lines as `group_runs` makes them: a comparison per objective.
 
     Args:
         runs: The runs, each with a round at least.
@@ -79,22 +80,24 @@ def compare_runs(
         group_by: Keys; a line has the runs with the same values.
 
     Raises:
-        ConfigError: The runs have different objectives, or none has such a key.
+        ConfigError: None of the runs has such a key.
     """
-    objective = _one_objective(runs)
-    lines = group_runs(runs, labels, group_by)
-    runs = [run for line in lines for run in line.runs]
-    courses = [course(run, link) for run in runs]
-    if not all(own[VIRTUAL].iloc[-1] for own in courses if VIRTUAL in own):
-        courses = [own.drop(columns=VIRTUAL) for own in courses]
-    about = [
-        (number, line.name, line.status, line.color, run.config.get(SEED), str(run.folder))
-        for number, line in enumerate(lines)
-        for run in line.runs
-    ]
-    taken = DataFrame([_taken(own, objective, target) for own in courses], dtype=float)
-    numbers = DataFrame(about, columns=ABOUT).join(taken)
-    return Comparison(objective, target, runs, courses, numbers)
+    lines, names = group_runs(runs, labels, group_by)
+    placed = [(number, line, run) for number, line in enumerate(lines) for run in line.runs]
+    timed = link is not None or all(virtual_times(run.history)[-1] for run in runs)
+    compared = []
+    for objective in dict.fromkeys(run.objective for _, _, run in placed):
+        own = [entry for entry in placed if entry[2].objective == objective]
+        courses = [course(run, link).drop(columns=[] if timed else VIRTUAL) for _, _, run in own]
+        about = [
+            (number, line.name, line.method, line.status, run.config.get(SEED), str(run.folder))
+            for number, line, run in own
+        ]
+        taken = DataFrame([_taken(rounds, objective, target) for rounds in courses], dtype=float)
+        numbers = DataFrame(about, columns=ABOUT).join(taken)
+        found = [run for _, _, run in own]
+        compared.append(Comparison(objective, target, found, courses, numbers, names))
+    return compared
 
 
 def course(run: FinishedRun, link: Link | None = None) -> DataFrame:
@@ -127,18 +130,6 @@ def largest_unit(units: Mapping[str, float], value: float, least: float = 1.0) -
     """Return the largest unit in which the value is at least this much, or the smallest."""
     fitting = [(name, size) for name, size in units.items() if value >= least * size]
     return fitting[-1] if fitting else next(iter(units.items()))
-
-
-def _one_objective(runs: Sequence[FinishedRun]) -> Objective:
-    first = runs[0]
-    for run in runs:
-        if run.objective != first.objective:
-            fix = (
-                f"its objective is {run.objective.name}, {first.folder} has {first.objective.name};"
-                " compare runs with the same objective"
-            )
-            raise ConfigError("RUN", str(run.folder), fix)
-    return first.objective
 
 
 def _taken(rounds: DataFrame, objective: Objective, target: float | None) -> dict[str, Any]:

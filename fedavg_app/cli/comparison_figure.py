@@ -1,6 +1,8 @@
 """A figure of several trainings: their objective by round, by bytes and by time."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -8,14 +10,18 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.mathtext import MathTextParser
 from pandas import DataFrame, concat
 
 from fedavg_app.budget import BYTES, SECONDS
 from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
 from fedavg_app.cli.comparison import LINK, VIRTUAL, Comparison, largest_unit
 from fedavg_app.cli.options import Panel
+from fedavg_app.errors import ConfigError
+from fedavg_app.results.comparison_names import Name
 from fedavg_app.results.finished_run import FINISHED
 
 STYLES = ("-", "--", "-.", ":")
@@ -29,6 +35,7 @@ SCREEN_DPI, PRINT_DPI = 150, 300
 THIN = 0.5  # the width of a run's line to that of its mean
 LEAST_PANEL = 1.6  # inches
 LEGEND_HANDLE = 6  # characters
+MATH, NO_BREAK = re.compile(r"\$[^$]*\$"), "\0"
 # By panel, the columns of a course that it adds up, and the label of its axis.
 PANELS: Mapping[Panel, tuple[Sequence[str], str]] = {
     Panel.ROUND: (["round"], "round"),
@@ -41,72 +48,111 @@ CLOCKS = {LINK: "{} on the link", VIRTUAL: "{} of virtual time"}
 
 
 def draw_comparison(
-    compared: Comparison, panels: Sequence[Panel], path: Path, width: float | None = None
+    compared: Sequence[Comparison],
+    panels: Sequence[Panel],
+    path: Path,
+    width: float | None = None,
+    ylim: tuple[float, float] | None = None,
 ) -> None:
-    """Write a figure of the lines; a method has the same colour in all figures of a sweep.
+    """Write a figure of the lines, with panels for each comparison.
 
-    Every run is drawn to its own end, which is marked if it did not finish: after its last test at
-    the last value, dotted. For several runs these lines are thin, and a thick one is their mean, in
-    a band from the smallest to the largest value, at the rounds in which all were tested.
+    Lines have their method's colour and the line style of their other settings, the same in all
+    figures of a sweep. Every run is drawn to its own end, which is marked if it did not finish:
+    after its last test at the last value, dotted. For several runs these lines are thin, and a
+    thick one is their mean, in a band from the smallest to the largest value, at the rounds in
+    which all were tested.
 
     Args:
         compared: The runs.
         panels: What the objective is drawn by.
         path: The file, .png, .pdf or .svg.
         width: In inches, with text of 8 points; None for a screen.
+        ylim: The least and the largest value shown; None for all values.
 
     Raises:
-        OSError: It cannot be written.
+        ConfigError: The math in a name cannot be drawn.
+        OSError: The file cannot be written.
     """
+    check_math(compared[0].numbers["run"])
     with rc_context(PRINT if width else None):
-        figure = _figure(compared, panels, width)
+        figure = _figure(compared, panels, width, ylim)
         save_figure(figure, path, PRINT_DPI if width else SCREEN_DPI)
 
 
-def _figure(compared: Comparison, panels: Sequence[Panel], width: float | None) -> Figure:
-    lines = [own for _, own in compared.numbers.groupby("line", sort=False)]
+def _figure(
+    compared: Sequence[Comparison],
+    panels: Sequence[Panel],
+    width: float | None,
+    ylim: tuple[float, float] | None,
+) -> Figure:
     in_a_row = _in_a_row(len(panels), width)
-    names, columns, rows = _legend([own["run"].iloc[0] for own in lines], width)
+    lines = concat([each.numbers for each in compared]).drop_duplicates("line")
+    looks = _looks(compared[0].names)
+    names, columns, rows = _legend(list(lines["run"]), width)
     each = (width or WIDTH) / in_a_row
-    height = (0.35 * each + 0.9 if width else HEIGHT) * len(panels) / in_a_row
-    height += (0.16 if width else 0.2) * rows
+    down = len(panels) // in_a_row * len(compared)
+    height = (0.35 * each + 0.9 if width else HEIGHT) * down + (0.16 if width else 0.2) * rows
     figure = Figure(figsize=(width or WIDTH, height), layout="constrained")
-    axes = figure.subplots(len(panels) // in_a_row, in_a_row, sharey=True, squeeze=False)
-    looks: list[dict[str, Any]] = [
-        {"color": COLORS[color % len(COLORS)], "linestyle": STYLES[color % len(STYLES)]}
-        for color in (own["color"].iloc[0] for own in lines)
-    ]
-    finished = [own["status"].iloc[0] == FINISHED for own in lines]
-    for panel, shown in zip(panels, axes.flat, strict=True):
-        keys, label = PANELS.get(panel, ([compared.clock], CLOCKS.get(compared.clock, "")))
-        largest = max(own[keys].iloc[-1].sum() for own in compared.courses)
-        unit, scale = _unit(keys[0], largest)
-        curves = [
-            DataFrame({"place": own[keys].sum(axis="columns") / scale, "value": own["value"]})
-            for own in compared.courses
-        ]
-        shown.set_xlabel(label.format(unit))
-        shown.grid(alpha=0.3)
-        for own, look, is_finished in zip(lines, looks, finished, strict=True):
-            of_line = [curves[at] for at in own.index]
-            # Central training sends nothing.
-            if any(curve.dropna()["place"].any() for curve in of_line):
-                _draw_line(shown, of_line, look)
-            if not is_finished:
-                _draw_ends(shown, of_line, look["color"])
-        if keys[0].startswith("bytes") and shown.lines:
-            use_log_scale(shown, each)
-        if compared.target is not None:
-            shown.axhline(compared.target, color=GREY, linestyle="--", linewidth=0.8)
-    on_clients = any(run.on_clients for run in compared.runs)
-    for first in axes[:, 0]:
-        first.set_ylabel(f"{'' if on_clients else 'test '}{compared.objective.name}")
+    axes = figure.subplots(down, in_a_row, sharey="row", squeeze=False)
+    for of_one, shown in zip(compared, np.split(axes, len(compared)), strict=True):
+        for panel, panel_axes in zip(panels, shown.flat, strict=True):
+            _draw_panel(panel_axes, of_one, panel, looks, each)
+        on_clients = any(run.on_clients for run in of_one.runs)
+        limits = np.array([first.get_ylim() for first in shown[:, 0]])
+        for first in shown[:, 0]:
+            first.set_ylabel(f"{'' if on_clients else 'test '}{of_one.objective.name}")
+            first.set_ylim(ylim or (limits.min(), limits.max()))
     legend = [
-        Line2D([], [], label=name, marker=None if is_finished else "x", **look)
-        for name, look, is_finished in zip(names, looks, finished, strict=True)
+        Line2D([], [], label=name, marker=None if status == FINISHED else "x", **looks[method])
+        for name, method, status in zip(names, lines["method"], lines["status"], strict=True)
     ]
     figure.legend(handles=legend, loc="outside lower center", ncols=columns)
     return figure
+
+
+def _looks(names: Sequence[Name]) -> dict[Name, dict[str, Any]]:
+    """Return the look of every name: the method's colour, and its other settings' line style.
+
+    Where only one of the two differs, or so many that two names could look alike, each name has
+    both of its own.
+    """
+    methods, settings = (
+        list(dict.fromkeys(parts)) for parts in zip(*map(astuple, names), strict=True)
+    )
+    apart = 1 < len(methods) <= len(COLORS) and 1 < len(settings) <= len(STYLES)
+    places = {
+        name: (methods.index(name.method), settings.index(name.setting)) if apart else (place,) * 2
+        for place, name in enumerate(names)
+    }
+    return {
+        name: {"color": COLORS[color % len(COLORS)], "linestyle": STYLES[style % len(STYLES)]}
+        for name, (color, style) in places.items()
+    }
+
+
+def _draw_panel(
+    axes: Axes, compared: Comparison, panel: Panel, looks: Mapping[Name, Any], width: float
+) -> None:
+    keys, label = PANELS.get(panel, ([compared.clock], CLOCKS.get(compared.clock, "")))
+    largest = max(own[keys].iloc[-1].sum() for own in compared.courses)
+    unit, scale = _unit(keys[0], largest)
+    curves = [
+        DataFrame({"place": own[keys].sum(axis="columns") / scale, "value": own["value"]})
+        for own in compared.courses
+    ]
+    axes.set_xlabel(label.format(unit))
+    axes.grid(alpha=0.3)
+    for _, own in compared.numbers.groupby("line", sort=False):
+        of_line, look = [curves[at] for at in own.index], looks[own["method"].iloc[0]]
+        # Central training sends nothing.
+        if any(curve.dropna()["place"].any() for curve in of_line):
+            _draw_line(axes, of_line, look)
+        if own["status"].iloc[0] != FINISHED:
+            _draw_ends(axes, of_line, look["color"])
+    if keys[0].startswith("bytes") and axes.lines:
+        use_log_scale(axes, width)
+    if compared.target is not None:
+        axes.axhline(compared.target, color=GREY, linestyle="--", linewidth=0.8)
 
 
 def _unit(key: str, largest: float) -> tuple[str, float]:
@@ -150,10 +196,30 @@ def _in_a_row(panels: int, width: float | None) -> int:
 def _legend(names: Sequence[str], width: float | None) -> tuple[list[str], int, int]:
     """Return the names in lines that fit the figure, and the legend's columns and lines."""
     room = int(15 * width) if width else 150  # characters
-    names = [fill(name, room - LEGEND_HANDLE) for name in names]
+    names = [_in_lines(name, room - LEGEND_HANDLE) for name in names]
     for columns in range(len(names), 0, -1):
         parts = [list(part) for part in np.array_split(names, columns)]  # as matplotlib does
         lines = [[line for name in part for line in name.split("\n")] for part in parts]
         if sum(max(map(len, part)) + LEGEND_HANDLE for part in lines) <= room:
             break
     return names, columns, max(map(len, lines))
+
+
+def _in_lines(name: str, room: int) -> str:
+    """Return a name in lines, which do not break its math, between two dollar signs."""
+    whole = MATH.sub(lambda math: math[0].replace(" ", NO_BREAK), name)
+    return fill(whole, room, break_on_hyphens=False).replace(NO_BREAK, " ")
+
+
+def check_math(names: Iterable[str]) -> None:
+    """Check that the math in names can be drawn.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    for name in filter(is_math_text, names):
+        try:
+            MathTextParser("path").parse(name)
+        except ValueError as error:
+            why = str(error).strip().splitlines()[-1]
+            raise ConfigError("label", name, f"its math cannot be drawn: {why}") from error

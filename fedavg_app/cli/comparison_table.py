@@ -1,7 +1,8 @@
 """Comparisons as tables on the terminal and as CSV."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from math import nan
 
 import rich.table
 from pandas import DataFrame, Series, concat
@@ -10,7 +11,9 @@ from rich.filesize import decimal
 
 from fedavg_app.budget import duration
 from fedavg_app.cli.comparison import TO_TARGET, Comparison
+from fedavg_app.cli.comparison_pairs import Pairs, interval
 from fedavg_app.cli.options import Spread
+from fedavg_app.results.finished_run import FINISHED
 from tasks.objective import ACCURACY, show_metric
 
 # The headings of columns whose keys, with the unit, are for programs.
@@ -31,10 +34,15 @@ def heading(key: str) -> str:
     return key.partition("_")[0] if key.startswith(VALUES) else HEADINGS.get(key, key)
 
 
+def lines_of(numbers: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the name of every line, and the numbers of its runs."""
+    for _, own in numbers.groupby("line", sort=False):
+        yield own["run"].iloc[0], own
+
+
 def rows_of(compared: Comparison, spread: Spread) -> Iterator[tuple[str, DataFrame]]:
     """Yield the name of every row of a table, and the numbers of its runs."""
-    for _, own in compared.numbers.groupby("line", sort=False):
-        name = own["run"].iloc[0]
+    for name, own in lines_of(compared.numbers):
         if spread != "runs":
             yield name, own
             continue
@@ -42,26 +50,44 @@ def rows_of(compared: Comparison, spread: Spread) -> Iterator[tuple[str, DataFra
             yield f"{name}, seed {seed}", own.loc[[at]]
 
 
-def print_tables(compared: Comparison, spread: Spread) -> None:
+def print_tables(compared: Comparison, spread: Spread, pairs: Pairs | None = None) -> None:
     """Print what whole runs took, and what it took up to the target; less on a narrow terminal."""
     name = compared.objective.name
-    _print(compared, spread, "whole runs" if name == ACCURACY else f"whole runs, by {name}")
+    rows = list(rows_of(compared, spread))
+
+    def show(key: str, values: Series) -> str:
+        return _cell(key, values, spread)
+
+    whole = [key for key in compared.keys if not key.endswith(TO_TARGET)]
+    _print("whole runs" if name == ACCURACY else f"whole runs, by {name}", rows, whole, show)
     on_clients = [run.on_clients for run in compared.runs]
     for line in compared.numbers["run"][on_clients].unique():
         text = f"{line}: the {name} is the clients' own, who keep local-arrays"
         Console(highlight=False, markup=False, soft_wrap=True).print(text)
     if compared.target is not None:
-        _print(compared, spread, f"to {name} {compared.target:g}", to_target=True)
+        until = [key for key in compared.keys if key.endswith(TO_TARGET)]
+        _print(f"to {name} {compared.target:g}", rows, until, show)
+    if pairs is not None:
+        title = f"difference from {pairs.against}, with its 95 % interval"
+        rows, keys = list(lines_of(pairs.numbers)), _keys_to_claim(compared)
+        _print(title, rows, keys, _difference, runs="pairs")
 
 
-def _print(compared: Comparison, spread: Spread, title: str, *, to_target: bool = False) -> None:
+def _print(
+    title: str,
+    rows: Sequence[tuple[str, DataFrame]],
+    keys: list[str],
+    show: Callable[[str, Series], str],
+    runs: str = "runs",
+) -> None:
     console = Console(highlight=False, markup=False)
-    longest = max(len(name) for name, _ in rows_of(compared, spread))
-    keys = [key for key in compared.keys if key.endswith(TO_TARGET) == to_target]
+    longest = max((len(name) for name, _ in rows), default=0)
     for narrow in (False, True):
         if narrow:
-            keys = [key for key in keys if key[:8] != "rejected" or compared.numbers[key].any()]
-        shown = _on_terminal(compared, spread, title, keys, narrow=narrow)
+            keys = [
+                key for key in keys if key[:8] != "rejected" or any(o[key].any() for _, o in rows)
+            ]
+        shown = _on_terminal(title, rows, keys, show, runs, narrow=narrow)
         whole = console.measure(shown, options=console.options.update(width=WIDE)).maximum
         if whole - longest + min(longest, LEAST_NAME) <= console.width:
             break  # only names are folded
@@ -72,22 +98,51 @@ def _print(compared: Comparison, spread: Spread, title: str, *, to_target: bool 
 
 
 def _on_terminal(
-    compared: Comparison, spread: Spread, title: str, keys: list[str], *, narrow: bool
+    title: str,
+    rows: Sequence[tuple[str, DataFrame]],
+    keys: list[str],
+    show: Callable[[str, Series], str],
+    runs: str,
+    *,
+    narrow: bool,
 ) -> rich.table.Table:
     """Return a table; a narrow table has no room around cells, and breaks ranges."""
     shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
     shown.add_column("run", overflow="fold")
-    shown.add_column("status", overflow="fold", no_wrap=True)
+    space = "\n" if narrow else " "
+    about = about_rows(rows, runs)
+    if "status" in about:
+        sizes = about.pop(runs)
+        both = zip(sizes, about["status"], strict=True)
+        about["status"] = [f"{size}{space}{text}" if size != "1" else text for size, text in both]
+    elif set(about.get("runs", ())) == {"1"}:
+        about = {}
+    for key in about:
+        shown.add_column(key, overflow="fold", no_wrap=True)
     for key in keys:
         shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
-    space = "\n" if narrow else " "
-    for name, own in rows_of(compared, spread):
-        number = f"{len(own)}{space}" if len(own) > 1 else ""
-        texts = [_cell(key, own[key], spread) for key in keys]
+    for place, (name, own) in enumerate(rows):
+        texts = [show(key, own[key]) for key in keys]
         if narrow:
             texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
-        shown.add_row(name, f"{number}{own['status'].iloc[0]}", *texts)
+            texts = [text.replace(" to ", " to\n") for text in texts]
+        shown.add_row(name, *(column[place] for column in about.values()), *texts)
     return shown
+
+
+def about_rows(rows: Sequence[tuple[str, DataFrame]], runs: str) -> dict[str, list[str]]:
+    """Return columns about rows: the number of runs, and their status if some did not finish."""
+    columns = {runs: [str(len(own)) for _, own in rows]}
+    statuses = [own["status"].iloc[0] for _, own in rows]
+    return columns if set(statuses) <= {FINISHED} else {**columns, "status": statuses}
+
+
+def _keys_to_claim(compared: Comparison) -> list[str]:
+    """Return the columns of values, and of what it took up to the target if there is one."""
+    return [
+        key for key in compared.keys
+        if key.startswith(VALUES) or key.endswith(TO_TARGET) == (compared.target is not None)
+    ]  # fmt: skip
 
 
 def _cell(key: str, values: Series, spread: Spread) -> str:
@@ -103,6 +158,24 @@ def _cell(key: str, values: Series, spread: Spread) -> str:
     return text if len(found) == len(values) else f"{text}, {len(found)} of {len(values)}"
 
 
+def _difference(key: str, values: Series) -> str:
+    """Return the mean difference with its interval, or each of fewer than three differences."""
+    found = values.dropna()
+    if found.empty:
+        return "-"
+    apart = interval(found)
+    if apart is None:
+        return "\n".join(_signed(key, value) for value in found)
+    low, high = (_signed(key, bound) for bound in apart)
+    text = f"{_signed(key, found.mean())}\n({low} to {high})"
+    return text if len(found) == len(values) else f"{text}, {len(found)} of {len(values)}"
+
+
+def _signed(key: str, value: float) -> str:
+    text = _shown(key, abs(value))
+    return text if not value else f"{'-' if value < 0 else '+'}{text}"
+
+
 def _shown(key: str, value: float) -> str:
     if key.startswith("bytes"):
         return decimal(int(value))
@@ -113,17 +186,32 @@ def _shown(key: str, value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def as_csv(compared: Comparison) -> str:
+def as_csv(compared: Sequence[tuple[Comparison, Pairs | None]]) -> str:
     """Return a row for every run, and rows of each line's mean, std, min, max and count.
 
     The column "row" says which. The mean and the others, the sample standard deviation among them,
-    are of those runs that have a value, and "count" is how many these are.
+    are of those runs that have a value, and "count" is how many these are. For every pair there is
+    a row "difference", and for every line of pairs rows with the mean, the ends of its interval,
+    and the count.
     """
-    parts = []
-    for _, own in compared.numbers.groupby("line", sort=False):
-        statistics = own[compared.keys].astype(float).agg(["mean", "std", "min", "max", "count"])
-        about = {"run": own["run"].iloc[0], "status": own["status"].iloc[0], "runs": len(own)}
-        parts.append(own.assign(row="run", runs=1))
-        parts.append(statistics.assign(row=statistics.index, **about))
-    table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", *compared.keys]]
+    parts, keys = list[DataFrame](), dict[str, None]()
+    for each, pairs in compared:
+        keys |= dict.fromkeys(each.keys)
+        for _, own in lines_of(each.numbers):
+            parts.append(own.assign(row="run", runs=1))
+            numbers = own[each.keys].astype(float)
+            parts.append(_about(own, numbers.agg(["mean", "std", "min", "max", "count"])))
+        for _, own in lines_of(pairs.numbers) if pairs else ():
+            parts.append(own.assign(row="difference", runs=1))
+            numbers = own[each.keys].astype(float)
+            ends = {key: interval(numbers[key]) or (nan, nan) for key in each.keys}
+            statistics = concat([numbers.agg(["mean", "count"]), DataFrame(ends, ["low", "high"])])
+            statistics = statistics.loc[["mean", "low", "high", "count"]]
+            parts.append(_about(own, statistics.rename(index="difference {}".format)))
+    table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", *keys]]
     return str(table.to_csv(index=False, float_format=lambda value: str(value).removesuffix(".0")))
+
+
+def _about(own: DataFrame, statistics: DataFrame) -> DataFrame:
+    about = {"run": own["run"].iloc[0], "status": own["status"].iloc[0], "runs": len(own)}
+    return statistics.assign(row=statistics.index, **about)

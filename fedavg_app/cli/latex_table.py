@@ -1,7 +1,7 @@
 """Comparisons as a table for LaTeX: a number a cell, with its unit in the heading."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor, log10
 from typing import Any
 
@@ -10,7 +10,8 @@ from pandas import DataFrame, Series
 
 from fedavg_app.budget import BYTES, SECONDS
 from fedavg_app.cli.comparison import TO_TARGET, Comparison, largest_unit
-from fedavg_app.cli.comparison_table import VALUES, heading, rows_of
+from fedavg_app.cli.comparison_pairs import LEAST_PAIRS, Pairs, interval
+from fedavg_app.cli.comparison_table import VALUES, about_rows, heading, lines_of, rows_of
 from fedavg_app.cli.options import Spread
 from tasks.objective import ACCURACY, LOSS
 
@@ -21,32 +22,73 @@ NONE = "--"
 NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?: \\pm ([\d.]+))?")
 
 
-def as_latex(compared: Comparison, spread: Spread, *, siunitx: bool = False) -> str:
+def as_latex(
+    compared: Comparison, spread: Spread, pairs: Pairs | None = None, *, siunitx: bool = False
+) -> str:
     r"""Return a tabular of the package booktabs, with the best mean of a column in bold.
 
     Final and best values are those of whole runs; rounds, bytes and minutes (on the last clock of
     the comparison) are of whole runs, too, or up to the target if there is one: then means are over
     the runs that reached it, and if not all did, a column says how many. The name of a line may
-    have math, as in "STC, $p = 1/25$".
+    have math, as in "STC, $p = 1/25$". With pairs, a second tabular has the mean differences.
 
     Args:
         compared: The runs.
         spread: What stands beside means that are of different values.
+        pairs: How runs differ from those of a line.
         siunitx: Whether numbers are for siunitx's columns S, aligned at the decimal point.
     """
-    rows, objective, target = list(rows_of(compared, spread)), compared.objective, compared.target
+    rows = list(rows_of(compared, spread))
+    by_seed = all(own["seed"].is_unique for _, own in rows)
+    about = about_rows(rows, "seeds" if by_seed else "runs")
+    if compared.target is not None:
+        reached = [str(own["rounds" + TO_TARGET].count()) for _, own in rows]
+        if reached != [str(len(own)) for _, own in rows]:
+            about["reached"] = reached
+
+    def show(key: str, values: Series) -> str:
+        return _number(key, values, spread)
+
+    says = f"% {SAYS[spread]} of a row's runs where these differ\n" if spread in SAYS else ""
+    package = r", \usepackage[detect-weight]{siunitx}" if siunitx else ""
+    text = _tabular(compared, rows, about, show, siunitx=siunitx, bold=True)
+    text = rf"% \usepackage{{booktabs}}{package}" + f"\n{says}{text}"
+    if pairs is not None:
+        rows = list(lines_of(pairs.numbers))
+        about = about_rows(rows, "pairs")
+        text += (
+            f"\n% difference from {pairs.against}: mean [95 % interval by Student's t], or each of "
+            f"fewer than {LEAST_PAIRS}\n"
+            f"{_tabular(compared, rows, about, _difference, siunitx=siunitx)}"
+        )
+    return text
+
+
+def _tabular(
+    compared: Comparison,
+    rows: Sequence[tuple[str, DataFrame]],
+    about: Mapping[str, list[str]],
+    show: Callable[[str, Series], str],
+    *,
+    siunitx: bool,
+    bold: bool = False,
+) -> str:
+    objective, target = compared.objective, compared.target
     end = "" if target is None else TO_TARGET
     values = [f"final_{objective.name}", f"best_{objective.name}"]
     spent = [key + end for key in ("rounds", "bytes_up", "bytes_down", compared.clock)]
-    units = {"bytes": _bytes_unit([own[key] for key in spent[1:3] for _, own in rows])}
+    units = {"bytes": _bytes_unit([own[key].abs() for key in spent[1:3] for _, own in rows])}
     units["seconds"] = "min", SECONDS["min"]
-    about = list(_about(rows))
-    kinds, best = [kind for kind, _ in about], [[False] * len(rows) for _ in about]
-    table = DataFrame(dict(column for _, column in about))
+    table = DataFrame({("", ""): [name for name, _ in rows]})
+    for head, texts in about.items():
+        table["", head] = texts
+    kinds = ["l", *("l" if head == "status" else "r" for head in about)]
+    none = [False] * len(rows)
+    best = [none] * len(kinds)
     for key in [*values, *spent]:
         unit, scale = units.get(key.partition("_")[0], ("", 1.0))
         numbers = [own[key] / scale for _, own in rows]
-        cells = [_number(key, own, spread) for own in numbers]
+        cells = [show(key, own) for own in numbers]
         what = CLOCKS.get(key.removesuffix(TO_TARGET), heading(key))
         group = "whole run" if key in values else f"to {objective.name} {target:g}" if end else ""
         table[group if end else "", f"{what} ({unit})" if unit else what] = [
@@ -54,34 +96,19 @@ def as_latex(compared: Comparison, spread: Spread, *, siunitx: bool = False) -> 
         ]
         kinds.append(_siunitx_column(cells) if siunitx else "r")
         higher = key in values and objective.higher_is_better
-        best.append(_best(numbers, higher=higher) if key in values or end else best[0])
+        counts = bold and (key in values or end)
+        best.append(_best(numbers, higher=higher) if counts else none)
     if target is None:
         table.columns = table.columns.droplevel(0)
     marks = np.where(np.transpose(best), "bfseries:--nowrap;" if siunitx else "textbf:--rwrap;", "")
     style = table.style.hide(axis="index").apply(lambda _: marks, axis=None)
     style.format(escape="latex-math", subset=[table.columns[0]])
     style.format_index(escape="latex", axis="columns")
-    text = style.to_latex(
-        column_format="".join(kinds), hrules=True, siunitx=siunitx, multicol_align="c"
+    return str(
+        style.to_latex(
+            column_format="".join(kinds), hrules=True, siunitx=siunitx, multicol_align="c"
+        )
     )
-    says = f"% {SAYS[spread]} of a row's runs where these differ\n" if spread in SAYS else ""
-    package = r", \usepackage[detect-weight]{siunitx}" if siunitx else ""
-    return rf"% \usepackage{{booktabs}}{package}" + f"\n{says}{text}"
-
-
-def _about(
-    rows: Sequence[tuple[str, DataFrame]],
-) -> Iterator[tuple[str, tuple[tuple[str, str], list[str]]]]:
-    """Yield the columns that say what the rows are: kind, and headings with texts."""
-    sizes = [str(len(own)) for _, own in rows]
-    by_seed = all(own["seed"].is_unique for _, own in rows)
-    yield "l", (("", ""), [name for name, _ in rows])
-    yield "r", (("", "seeds" if by_seed else "runs"), sizes)
-    yield "l", (("", "status"), [own["status"].iloc[0] for _, own in rows])
-    if "rounds" + TO_TARGET in rows[0][1]:
-        reached = [str(own["rounds" + TO_TARGET].count()) for _, own in rows]
-        if reached != sizes:
-            yield "r", (("", "reached"), reached)
 
 
 def _best(rows: Sequence[Series], *, higher: bool) -> list[bool]:
@@ -102,15 +129,32 @@ def _number(key: str, values: Series, spread: Spread) -> str:
     if found.empty or (len(found) < len(values) and not key.endswith(TO_TARGET)):
         return NONE
     mean, deviation = found.mean(), found.std() if len(found) > 1 else 0.0
-    digits = _decimals(key, mean, whole=mean.is_integer() and float(deviation).is_integer())
-    if deviation:  # a digit of it, if two decimals more show one
-        digits = max(digits, min(-floor(log10(deviation)), digits + 2))
+    digits = _digits(key, mean, deviation)
     middle, beside, least, most = (
         f"{value:.{digits}f}" for value in (mean, deviation, found.min(), found.max())
     )
     if spread == "range" and least != most:
         return f"{middle} [{least}, {most}]"
     return rf"{middle} \pm {beside}" if spread == "std" and float(beside) else middle
+
+
+def _difference(key: str, values: Series) -> str:
+    found = values.dropna()
+    if found.empty:
+        return NONE
+    apart = interval(found)
+    digits = _digits(key, found.mean(), found.std() if len(found) > 1 else 0.0)
+    if apart is None:
+        return ", ".join(f"{value:.{digits}f}" for value in found)
+    low, high = (f"{bound:.{digits}f}" for bound in apart)
+    text = f"{found.mean():.{digits}f} [{low}, {high}]"
+    return text if len(found) == len(values) else f"{text} of {len(found)}"
+
+
+def _digits(key: str, mean: float, deviation: float) -> int:
+    """Return the decimals of a mean: a digit of the deviation, if two decimals more show one."""
+    digits = _decimals(key, mean, whole=mean.is_integer() and float(deviation).is_integer())
+    return max(digits, min(-floor(log10(deviation)), digits + 2)) if deviation else digits
 
 
 def _decimals(key: str, mean: float, *, whole: bool) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedavg_app.config import parse_config, with_clients
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.comparison_names import SEED, setting_text
+from fedavg_app.results.comparison_names import SEED, name_of
 from fedavg_app.server.preparation import resolve
 from fedavg_app.sweep.planned_run import PlannedRun, identity
 
@@ -61,14 +61,16 @@ def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
         )
     ]
     all_values = [values for _, values in chosen]
-    seeds = [SEED] if SEED in _varying(all_values) else []
+    seeded = SEED in _varying(all_values)
     runs: dict[str, PlannedRun] = {}
     for name, values in chosen:
         alike = [own for other, own in chosen if other == name] if name else all_values
-        planned = _plan(name, values, [key for key in _varying(alike) if key != SEED], seeds)
+        varying = [key for key in _varying(alike) if key != SEED]
+        planned = _plan(name, values, varying, seeded=seeded)
         first = runs.setdefault(planned.slug, planned)
         if name and first.method != planned.method:
-            raise ConfigError(NAME, planned.method, f"its runs are those of {first.method!r}")
+            fix = f"its runs are those of {str(first.method)!r}"
+            raise ConfigError(NAME, str(planned.method), fix)
     return list(runs.values())
 
 
@@ -96,24 +98,19 @@ def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(keys, combination, strict=True))
 
 
-def _plan(name: str, values: Mapping[str, Any], keys: list[str], seeds: list[str]) -> PlannedRun:
+def _plan(name: str, values: Mapping[str, Any], keys: list[str], *, seeded: bool) -> PlannedRun:
     """Return the run of these values.
 
     Args:
         name: That of its variant; may be empty.
         values: By key.
         keys: Those in which methods of this name differ.
-        seeds: The key of the seed, where seeds differ.
+        seeded: Whether the grid has several seeds.
     """
     config = with_clients(parse_config(values))
     resolve(config)
-    settings = config.model_dump(by_alias=True)
-
-    def text(keys: list[str]) -> list[str]:
-        return [setting_text(key, settings[key]) for key in keys if key in values]
-
-    method = list(filter(None, [name, *text(keys)]))
+    method = name_of(config.model_dump(by_alias=True), keys, name)
     digest = sha256(repr(sorted(identity(config))).encode()).hexdigest()[:12]
     slug = f"{config.method}-{digest}"
-    names = [", ".join(parts) or config.method for parts in ([*text(seeds), *method], method)]
-    return PlannedRun(names[0], slug, config, names[1])
+    seed = f"{SEED} {config.seed}, " if seeded else ""
+    return PlannedRun(f"{seed}{method}", slug, config, method)

@@ -1,5 +1,6 @@
 """A run of a sweep: which configs give the same run, its command line, and what is done of it."""
 
+import dataclasses
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 from fedavg_app.config import Effect, RunConfig, TrainingConfig, fields_with, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.checkpoint import has_checkpoint, saved_config
+from fedavg_app.results.comparison_names import Name
 from fedavg_app.results.finished_run import STATUSES, read_summary
 from fedavg_app.server.preparation import load_task
 from fedavg_app.training_plan import make_plan
@@ -30,7 +32,7 @@ class PlannedRun:
     name: str
     slug: str
     config: TrainingConfig
-    method: str = ""
+    method: Name = dataclasses.field(default_factory=Name)
 
 
 def finished_folder(folder: Path) -> Path | None:

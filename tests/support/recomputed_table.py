@@ -102,7 +102,7 @@ def check_latex(path, table, runs):
     for name, row in zip(runs, rows, strict=True):
         assert row[1] == str(len(runs[name]))
         reached = known[name, "count"]["rounds_to_target"]
-        assert row[3 : -len(columns)] in ([], [reached])
+        assert row[2 : -len(columns)] in ([], [reached])
         for cell, (key, unit) in zip(row[-len(columns) :], columns.items(), strict=True):
             mean, own = (known[name, which][key] for which in ("mean", "std"))
             if not mean:

@@ -19,11 +19,11 @@ def test_comparison_counts_rounds_bytes_and_seconds_to_the_target(show, tmp_path
         fake_runs.write(tmp_path / name, config, history, seconds=7)
     words = ["compare", tmp_path / "a", tmp_path / "b", "--target"]
     assert cells(show(*words, "0.9"))[::2] == [
-        ["fedavg (a)", "finished", "2", "0.9500", "0.9500", "0", "20.0 MB", "40.0 MB", "6.0 s"],
-        ["fedavg (a)", "finished", "1.5", "0", "20.0 MB", "40.0 MB", "6.0 s"],
+        ["fedavg (a)", "2", "0.9500", "0.9500", "0", "20.0 MB", "40.0 MB", "6.0 s"],
+        ["fedavg (a)", "1.5", "0", "20.0 MB", "40.0 MB", "6.0 s"],
     ]
-    assert cells(show(*words, "0.85"))[2][2:] == ["1", "0", "10.0 MB", "20.0 MB", "4.0 s"]
-    assert cells(show(*words, "0.99"))[2][2:] == ["-"] * 5
+    assert cells(show(*words, "0.85"))[2][1:] == ["1", "0", "10.0 MB", "20.0 MB", "4.0 s"]
+    assert cells(show(*words, "0.99"))[2][1:] == ["-"] * 5
     # Each of ten sends 1 MB a round, and is sent 2: 2.1 s at these rates.
     link = ("--up=10", "--down=20", "--latency=250")
     shown = show(*words, "0.9", *link)
@@ -63,7 +63,7 @@ def test_runs_that_differ_in_the_seed_are_one_line_with_mean_and_range(show, tmp
     assert "± 20.0 MB" in show(*words, "std")  # 20, 40 and 60
     shown = show(*words, "range", "--plot", tmp_path / "bands.pdf")
     rows = {row[0]: row for row in cells(shown) if row[0]}
-    assert rows["fedavg"][1:5] == ["3 finished", "1.5", "0", "40.0 MB"]
+    assert rows["fedavg"][1:5] == ["3", "1.5", "0", "40.0 MB"]
     assert "(20.0-60.0 MB)" in shown
     assert rows["stc"][4] == "30.0 MB"
     assert ", 2 of 3" in shown
@@ -119,7 +119,7 @@ def test_unfinished_runs_are_left_out_or_lines_of_their_own(tmp_path, show, stat
     shown = show("compare", runs[0], runs[3])
     left_out = f"left out: {runs[3]}: {status} after round 3; --unfinished includes it"
     assert shown.splitlines()[0] == left_out
-    assert [row[:5] for row in cells(shown)] == [["scaffold", "finished", "3", "0.8360", "0.4650"]]
+    assert [row[:4] for row in cells(shown)] == [["scaffold", "3", "0.8360", "0.4650"]]
     shown = cells(show("compare", *runs, "--unfinished"))
     assert [row[:2] for row in shown] == [
         ["scaffold", "finished"], ["scaffold (diverged)", "diverged"],
@@ -177,8 +177,8 @@ def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path,
     run = fake_runs.write(tmp_path / "run", config, lines)
     shown = show("compare", run, "--target", "0.6")
     totals, until = cells(shown)
-    assert totals[2:5] == ["2", "0.8000", "0.8000"]
-    assert until[2] == "1.5"
+    assert totals[1:4] == ["2", "0.8000", "0.8000"]
+    assert until[1] == "1.5"
     assert "fedavg: the accuracy is the clients' own, who keep local-arrays" in shown
 
 
@@ -192,14 +192,39 @@ def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):
     (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shown = show("compare", run, "--target", "6", "--csv", tmp_path / "table.csv")
     totals, until = cells(shown)
-    assert totals[2:5] == ["2", "3.0000", "5.0000"]
-    assert until[2] == "0.5"  # half of the way from 9 to 3
+    assert totals[1:4] == ["2", "3.0000", "5.0000"]
+    assert until[1] == "0.5"  # half of the way from 9 to 3
     assert "whole runs, by mae" in shown
     assert "to mae 6" in shown
-    other = fake_runs.write(tmp_path / "other", RunConfig(), fake_runs.HISTORY)
-    status, _, error = command_line("compare", run, other)
-    assert status == 1
-    assert "its objective is accuracy, " in error
+
+
+def test_runs_of_different_objectives_have_tables_and_panels_of_their_own(
+    show, tmp_path, monkeypatch
+):
+    figures = []
+    monkeypatch.setattr(comparison_figure, "save_figure", lambda figure, *_: figures.append(figure))
+    runs = [
+        fake_runs.write(
+            tmp_path / objective,
+            RunConfig(task="mnist-logistic", strategy=strategy, objective=objective),
+            fake_runs.HISTORY,
+        )
+        for strategy, objective in (("fedavg", "max accuracy"), ("stc", "min loss"))
+    ]
+    words = ["--csv", tmp_path / "a.csv", "--latex", tmp_path / "a.tex"]
+    plot = ["--plot", tmp_path / "a.png", "--panel", "round", "--panel", "up"]
+    shown = show("compare", *runs, "--target", "0.9", *words, *plot)
+    names = [row[0].partition(",")[0] for row in cells(shown)]
+    assert [name for name in names if name[:3] in ("fed", "stc")] == ["fedavg"] * 2 + ["stc"] * 2
+    titles = [line.strip() for line in shown.splitlines() if line.startswith(("whole", "to "))]
+    assert titles == ["whole runs", "to accuracy 0.9", "whole runs, by loss", "to loss 0.9"]
+    assert [axes.get_ylabel() for axes in figures[0].axes] == ["test accuracy", "", "test loss", ""]
+    assert (tmp_path / "a.tex").read_text().count("begin{tabular}") == 2
+    with (tmp_path / "a.csv").open() as file:
+        means = [row for row in csv.DictReader(file) if row["row"] == "mean"]
+    assert [(row["best_accuracy"], row["best_loss"]) for row in means] == [
+        ("0.95", ""), ("", "0.123456"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,53 @@ def test_method_has_its_colour_in_every_figure_of_a_sweep(draw, sweep):
     assert after == every
 
 
+def test_colour_is_the_methods_and_line_style_that_of_the_other_setting(draw, tmp_path):
+    runs = [
+        fake_runs.write(
+            tmp_path / f"{strategy}-{partition}",
+            RunConfig(task="mnist-logistic", strategy=strategy, partition=partition),
+            fake_runs.HISTORY,
+        )
+        for strategy in ("fedavg", "stc")
+        for partition in ("iid", "shards")
+    ]
+    handles = draw(runs).legends[0].legend_handles
+    looks = [(handle.get_color(), handle.get_linestyle()) for handle in handles]
+    assert [handle.get_label() for handle in handles] == [
+        "fedavg, iid", "fedavg, shards", "stc, iid", "stc, shards",
+    ]  # fmt: skip
+    assert [looks.index((color, style)) for color, style in looks] == [0, 1, 2, 3]
+    colors, styles = zip(*looks, strict=True)
+    assert colors[0] == colors[1] != colors[2] == colors[3]
+    assert styles[0] == styles[2] != styles[1] == styles[3]
+    # Of one method, the settings have colours.
+    colors = [handle.get_color() for handle in draw(runs[:2]).legends[0].legend_handles]
+    assert colors[0] != colors[1]
+
+
+def test_math_in_a_name_is_drawn_and_does_not_break(draw, command_line, sweep, tmp_path):
+    name = "a method whose name is so long that its end $p = 1/25 + 1/400$ is in a second line"
+    folders = sweep["FedAvg"]
+    label = ("--label", name) * len(folders)
+    figure = draw(folders, *label, "--width", "3.3", "--panel", "round")
+    (text,) = figure.legends[0].get_texts()
+    assert "$p = 1/25 + 1/400$" in text.get_text()
+    assert "\n" in text.get_text()
+    words = ("compare", *folders, "--plot", tmp_path / "figure.png")
+    assert command_line(*words, *("--label", "costs 5 $") * len(folders))[0] == 0
+    status, _, error = command_line(*words, *("--label", r"$\nonsense$") * len(folders))
+    assert status == 1
+    assert error.startswith(r"error: label = '$\\nonsense$': its math cannot be drawn: ")
+    assert len(error.splitlines()) == 1
+
+
+def test_values_shown_are_those_asked_for(draw, command_line, sweep, tmp_path):
+    figure = draw(sweep["FedAvg"], "--ylim", "0.5", "0.9")
+    assert {axes.get_ylim() for axes in figure.axes} == {(0.5, 0.9)}
+    words = ("compare", *sweep["FedAvg"], "--plot", tmp_path / "figure.png", "--ylim", "0.9", "0.5")
+    assert command_line(*words)[2] == "error: ylim = '0.9 0.5': give the smaller number first\n"
+
+
 def test_run_that_diverged_between_two_tests_is_marked_where_it_ended(draw, tmp_path):
     lines = [fake_runs.line(number, None if number else 0.1) for number in range(4)]
     config = RunConfig(task="mnist-logistic")

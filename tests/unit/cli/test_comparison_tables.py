@@ -102,7 +102,7 @@ def test_latex_has_the_best_of_a_column_in_bold_and_math_in_names(
     assert command_line("compare", *folders, *labels, "--latex", path, *words)[0] == 0
     rows = [line.split(" & ") for line in path.read_text().split("midrule\n")[1].splitlines()[:2]]
     assert [row[0] for row in rows] == ["$p = 1/25$", r"50 \% \& more"]
-    assert [[cell.startswith(bold) for cell in row[3:]] for row in rows] == [
+    assert [[cell.startswith(bold) for cell in row[2:]] for row in rows] == [
         [True, True, *[False] * 4], [False] * 6,
     ]  # fmt: skip
 

@@ -44,9 +44,9 @@ def test_line_of_a_run_says_how_it_ended(sweep, tmp_path):
     assert (tmp_path / "methods.png").read_bytes().startswith(b"\x89PNG")
     lines = [line.rpartition(", ")[0] for line in shown.splitlines() if line[1:2] == "/"]
     assert lines == [
-        "1/2  seed 1: finished after round 2, accuracy 0.9500 at best, 0.9000 at last, "
+        "1/2  seed 1, fedavg: finished after round 2, accuracy 0.9500 at best, 0.9000 at last, "
         "1.5 rounds to 0.9",
-        "2/2  seed 2: diverged after round 2, accuracy 0.9500 at best, 0.1000 at last",
+        "2/2  seed 2, fedavg: diverged after round 2, accuracy 0.9500 at best, 0.1000 at last",
     ]
     assert [row.split() for row in shown.splitlines() if "fedavg (diverged)" in row]
     assert "done," not in shown

@@ -84,11 +84,33 @@ learning-rate = [0.1, 0.2]
 def test_runs_of_a_named_variant_have_its_name_and_the_keys_in_which_they_differ(tmp_path):
     runs = grid(tmp_path, NAMED)
     names = ["FedAvg", "STC, p = 1/25, learning-rate 0.1", "STC, p = 1/25, learning-rate 0.2"]
-    assert list(dict.fromkeys(run.method for run in runs)) == names
+    assert list(dict.fromkeys(str(run.method) for run in runs)) == names
     assert [run.name for run in runs[:2]] == ["seed 1, FedAvg", "seed 2, FedAvg"]
     unnamed = grid(tmp_path, re.sub("name = .*", "", NAMED))
     assert [run.slug for run in unnamed] == [run.slug for run in runs], "a name is no setting"
-    assert unnamed[2].method == "stc, sparsity-up = 0.04, learning-rate 0.1"
+    assert str(unnamed[2].method) == "stc, sparsity-up = 0.04, learning-rate 0.1"
+
+
+def test_name_says_only_the_settings_that_count(tmp_path):
+    """Neither no steps where epochs are counted, nor the local work of a single gradient."""
+    runs = grid(
+        tmp_path,
+        """
+task = "mnist-logistic"
+partition = ["iid", "shards"]
+[[variants]]
+local-epochs = 5
+[[variants]]
+local-steps = [25, 0]
+[[variants]]
+strategy = "fedsgd"
+""",
+    )
+    assert [(run.method.method, run.method.setting) for run in runs[::2]] == [
+        ("fedavg", "iid, local-epochs 5"), ("fedavg", "iid, local-steps 25"),
+        ("fedavg", "shards, local-steps 25"), ("fedsgd", "iid"),
+    ]  # fmt: skip
+    assert str(runs[3].method) == "fedavg, iid, local-epochs 1"
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,15 @@ def evaluate(message: Message, context: Context) -> Message:
     return reply
 
 
+@app.evaluate("training_loss")
+@with_mods
+def training_loss(message: Message, context: Context) -> Message:
+    """Return the loss of the received model on the local training examples."""
+    client, arrays, settings = _read(message, context)
+    count, loss = client.training_loss(arrays, settings.seed)
+    return _reply(message, None, count, {"loss": loss})
+
+
 @contextmanager
 def _optimizer_state(
     context: Context, settings: TrainingSettings, client: "TaskClient"

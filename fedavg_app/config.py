@@ -168,6 +168,12 @@ class RunConfig(TrainingConfig, LocalWork):
     fraction_evaluate: Fraction = Field(
         0.0, description="share of clients that evaluate on their own test data; 0 means none"
     )
+    selection: str = Field(
+        "uniform",
+        description="which clients train in a round: uniform, by-size, oort, power-of-choice, "
+        "round-robin or package.module:Class, then its arguments in TOML, as in "
+        "'power-of-choice candidates = 20'",
+    )
     partition: str = Field(
         "iid",
         description="how the data are split across the clients: a name or package.module:function",

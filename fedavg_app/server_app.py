@@ -97,6 +97,7 @@ def run(
             lambda metrics, sent: training.on_round_end(metrics, prepared.model.complete(sent)),
             training.result.history,
             prepared.clock,
+            prepared.facts(nodes.own_data),
         )
         with reporting_strategy_errors(config):
             loop.run()

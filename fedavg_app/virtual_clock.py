@@ -67,6 +67,10 @@ class VirtualClock:
         self._devices = Devices(fleet, self._num_clients, seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
 
+    def device(self, client: int) -> str:
+        """Return the name of a client's class of devices."""
+        return self._devices[client].name
+
     def client_time(
         self,
         server_round: int,

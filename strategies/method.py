@@ -28,6 +28,7 @@ from .rounds.model import Vector, change_norm
 from .rounds.reply_errors import ReplyError
 from .rounds.reply_validation import Reply
 from .rounds.values import Aggregate, Round, Terms
+from .selection import UNIFORM, Candidate
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -60,6 +61,9 @@ class Method:
             project's app the key "local-arrays" names them.
         weighted_by_key, arrayrecord_key, configrecord_key: As in Flower's `FedAvg`.
         train_metrics_aggr_fn, evaluate_metrics_aggr_fn: Likewise.
+        selection: Which clients take part in a round: a name and its arguments, as in
+            "power-of-choice candidates = 20" (`strategies.selection`); "uniform" leaves that to the
+            app. In this project's app it is the key "selection".
 
     Attributes:
         train_type: The type of training messages: "train", or "train.gradient" for a gradient.
@@ -80,6 +84,7 @@ class Method:
     updates_evaluation: ClassVar[bool] = False
 
     weights: Weights = "samples"
+    selection: str = UNIFORM
     local_arrays: tuple[str, ...] = ()
     weighted_by_key: str = NUM_EXAMPLES
     arrayrecord_key: str = ARRAYS
@@ -140,6 +145,13 @@ class Method:
         """
 
     # What a method may say and do beside these functions.
+
+    def select(self, now: Round, available: Sequence[Candidate], count: int) -> Sequence[int]:
+        """Return the places in ``available`` of the clients that take part.
+
+        By default the run's ``selection`` chooses. The arguments are those of `Selection.select`.
+        """
+        raise NotImplementedError
 
     def begin(self, now: Round) -> None:
         """Called before the messages of a round, or of an evaluation, are made."""

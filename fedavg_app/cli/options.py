@@ -32,7 +32,7 @@ GROUPS = {
     ],
     "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [
-        "num-clients", "fraction-train", "fraction-evaluate", "num-server-rounds",
+        "num-clients", "fraction-train", "selection", "fraction-evaluate", "num-server-rounds",
         "budget", "evaluate-every", "objective", "target", "patience",
     ],
     "Local training": [

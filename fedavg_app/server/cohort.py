@@ -5,7 +5,8 @@ that `sample_clients` drew, and told to take all of it, so that they follow the 
 participation as ours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 from flwr.app import Message
@@ -13,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.flower_internals import BaseGrid
 from fedavg_app.server.polling import wait
+from strategies.selection import Candidate
 from tasks.training.random_streams import numpy_generator
 
 ROUNDING = 1e-9
@@ -50,6 +52,19 @@ def sample_clients(
     return sorted(clients[int(place)] for place in drawn)
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the server knows of the clients before they report.
+
+    Attributes:
+        num_examples: Returns n_k of a client.
+        device: Returns the name of a client's class of devices; empty without links.
+    """
+
+    num_examples: Callable[[int], int] = lambda _: 0
+    device: Callable[[int], str] = lambda _: ""
+
+
 class CohortGrid(BaseGrid):
     """A grid that names only ``node_ids``, in that order, and is otherwise ``grid``."""
 
@@ -72,3 +87,17 @@ class CohortGrid(BaseGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Fetch replies from the grid."""
         return self._grid.pull_messages(message_ids)
+
+
+class AvailableGrid(CohortGrid):
+    """A grid with all clients that may take part in a round; the strategy chooses among them.
+
+    Args:
+        grid: Carries the messages.
+        available: The clients, by rising number.
+        count: How many take part.
+    """
+
+    def __init__(self, grid: Grid, available: Sequence[Candidate], count: int) -> None:
+        super().__init__(grid, [client.node for client in available])
+        self.available, self.count = available, count

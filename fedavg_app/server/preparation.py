@@ -4,11 +4,13 @@ What can be wrong with the settings is found here, before any client is asked.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
+from numpy.typing import NDArray
 
 import strategies
 import tasks
@@ -23,6 +25,7 @@ from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, check_run_folder, load_checkpoint
 from fedavg_app.results.history import RoundMetrics
+from fedavg_app.server.cohort import Facts
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan
@@ -46,6 +49,7 @@ class PreparedRun:
         model: The initial model, which knows the arrays that do not travel.
         state: The state of the run to resume; None for a new run.
         digests: Of the data and of their partition.
+        sizes: The number of training examples by client, n_k.
         clock: The virtual clock of a simulation with links.
     """
 
@@ -57,6 +61,7 @@ class PreparedRun:
     model: GlobalModel
     state: RunState | None
     digests: DataDigests
+    sizes: NDArray[np.int64]
     clock: VirtualClock | None = None
 
     @property
@@ -68,6 +73,18 @@ class PreparedRun:
     def sent_model(self) -> ArrayRecord:
         """The part that travels of the model before the first round to come."""
         return self.model.sent_of(self.state.model) if self.state else self.model.sent
+
+    def facts(self, own_data: Mapping[int, tuple[str, int]]) -> Facts:
+        """Return what is known of the clients.
+
+        Args:
+            own_data: As `fedavg_app.server.nodes.Nodes` has it.
+        """
+        sizes, clock = self.sizes, self.clock
+        return Facts(
+            lambda client: own_data[client][1] if client in own_data else int(sizes[client]),
+            Facts.device if clock is None else clock.device,
+        )
 
     def told(self, *, with_number: bool = False) -> ConfigRecord:
         """Return what every message tells the clients, on request with their number."""
@@ -116,7 +133,7 @@ def prepare(
         strategy = state.strategy
     clock = _clock(config, rows, plan, strategy)
     digests = DataDigests.of(data, rows)
-    return PreparedRun(config, task, strategy, plan, data, model, state, digests, clock)
+    return PreparedRun(config, task, strategy, plan, data, model, state, digests, rows.sizes, clock)
 
 
 def _check_resumed(

@@ -10,13 +10,21 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
-from fedavg_app.server.cohort import CohortGrid, cohort_size, sample_clients, with_over_selection
+from fedavg_app.server.cohort import (
+    AvailableGrid,
+    CohortGrid,
+    Facts,
+    cohort_size,
+    sample_clients,
+    with_over_selection,
+)
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.polling import poll_replies, send
 from fedavg_app.server.traffic import MessagesInFlight, Traffic
 from fedavg_app.virtual_clock import VirtualClock
 from strategies.rounds.exchange import Exchange, Exchanges, advance
 from strategies.rounds.values import RoundOutcome
+from strategies.selection import Candidate
 
 # Messages expire this long after the round's deadline.
 EXPIRY_SECONDS = 1.0
@@ -32,6 +40,7 @@ class RoundMessenger:
         clock: Counts the time of training; None for the wall clock.
         in_flight: Training messages whose late replies count in later rounds; None where they do
             not. It is kept up to date.
+        facts: What is known of the clients, if the strategy chooses among them; else None.
     """
 
     def __init__(
@@ -41,7 +50,9 @@ class RoundMessenger:
         config: RunConfig,
         clock: VirtualClock | None = None,
         in_flight: MessagesInFlight | None = None,
+        facts: Facts | None = None,
     ) -> None:
+        self._facts = facts
         self._grid, self._nodes, self._config, self._clock = grid, nodes, config, clock
         self._in_flight = in_flight
         if in_flight:  # of a run before it was resumed, without its replies on the wall clock
@@ -54,7 +65,8 @@ class RoundMessenger:
         """Return the grid with the nodes of the clients that take part, in the clients' order.
 
         For "train" these are a C-fraction of all K clients and the share of `over_selection`, less
-        those that still work on a message; fewer where fewer are connected.
+        those that still work on a message; fewer where fewer are connected. If the strategy
+        chooses, it is the grid with all clients that may take part.
         """
         size, working = self._num_wanted(purpose), set[int]()
         if purpose == "train":
@@ -64,6 +76,14 @@ class RoundMessenger:
         nodes, connected = self._nodes, self._nodes.clients
         if working:
             connected = [node for node in connected if nodes.node(node) not in working]
+        if purpose == "train" and (facts := self._facts) is not None:
+            available = [
+                Candidate(
+                    nodes.node(client), client, facts.num_examples(client), facts.device(client)
+                )
+                for client in connected
+            ]
+            return AvailableGrid(self._grid, available, size)
         clients = sample_clients(self._config.seed, server_round, purpose, size, connected)
         return CohortGrid(self._grid, [nodes.node(client) for client in clients])
 
@@ -101,6 +121,8 @@ class RoundMessenger:
         messages = exchange.messages
         for message in messages:
             message.metadata.group_id = str(server_round)
+        if isinstance(cohort, AvailableGrid):
+            cohort = CohortGrid(self._grid, [each.metadata.dst_node_id for each in messages])
         timeout, time_of = self._config.round_timeout or None, None
         if self._clock is not None:
             # The timeout is of virtual seconds, and only for training.

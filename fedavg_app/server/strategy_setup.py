@@ -13,12 +13,15 @@ import strategies
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.optimizer_choice import check_optimizer, learning_rate
+from fedavg_app.plugins import load_component
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import objective_of
 from strategies.rounds.local_arrays import matching
 from strategies.rounds.runner import Runner, StrategyError
+from strategies.rounds.strategy_runner import StrategyRunner
 from strategies.rounds.values import ReplyBounds, RunSettings
+from strategies.selection import UNIFORM, make_selection
 from tasks.training.training_settings import SGD, LocalWork
 
 if TYPE_CHECKING:  # torch takes two seconds to import
@@ -50,6 +53,7 @@ def make_strategy(config: RunConfig, model: GlobalModel | None = None) -> Runner
         ConfigError: It refuses its arguments, or a round needs more replies than it has clients.
     """
     settings = _run_settings(config, model)
+    load_component("selection", config.selection, make_selection)
     try:
         return strategies.build(config.strategy, config.strategy_args.values, settings)
     except (ValueError, ImportError, AttributeError) as error:
@@ -105,6 +109,14 @@ def _check_local_arrays(parts: Components) -> None:
         raise ConfigError("local-arrays", given, fix)
 
 
+def _check_selection(parts: Components) -> None:
+    """Check that the strategy follows the run's selection."""
+    config = parts.config
+    if config.selection != UNIFORM and not isinstance(parts.strategy, StrategyRunner):
+        fix = "leave it out: strategies written for Flower take the clients drawn uniformly"
+        raise ConfigError("selection", config.selection, fix)
+
+
 def _check_model(parts: Components) -> None:
     """Check that the strategy can send the model."""
     try:
@@ -120,6 +132,7 @@ CHECKS: tuple[Callable[[Components], object], ...] = (
     lambda parts: parts.config.objective == "auto" or objective_of(parts.config, parts.task),
     _check_training,
     _check_local_arrays,
+    _check_selection,
     _check_model,
 )
 
@@ -155,4 +168,6 @@ def _run_settings(config: RunConfig, model: GlobalModel | None) -> RunSettings:
         raise ConfigError("min-replies", config.min_replies, fix)
     bounds = ReplyBounds(config.max_examples, config.max_update_norm or math.inf)
     buffers = tuple(name for name in model.sent if name in model.arrays.buffers) if model else ()
-    return RunSettings(config.num_clients, config.seed, config.min_replies, bounds, buffers)
+    return RunSettings(
+        config.num_clients, config.seed, config.min_replies, bounds, buffers, config.selection
+    )

@@ -13,6 +13,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.results.history import RoundMetrics, test_scores
 from fedavg_app.server.client_evaluations import ClientScores, ClientTests
+from fedavg_app.server.cohort import Facts
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.round_messenger import RoundMessenger
@@ -46,6 +47,7 @@ class TrainingLoop:
             model) first; appends the metrics to the history.
         history: The rounds of this run so far; it continues after them.
         clock: The virtual clock of a simulation with links.
+        facts: What the server knows of the clients, for a strategy that chooses among them.
     """
 
     grid: Grid
@@ -60,10 +62,14 @@ class TrainingLoop:
     on_round_end: Callable[[RoundMetrics, ArrayRecord], None]
     history: InitVar[Sequence[RoundMetrics]]
     clock: VirtualClock | None = None
+    facts: Facts = Facts()  # noqa: RUF009 - it is frozen
 
     def __post_init__(self, history: Sequence[RoundMetrics]) -> None:
         in_flight = self.strategy.in_flight if self.strategy.takes_late else None
-        self._messenger = RoundMessenger(self.grid, self.nodes, self.config, self.clock, in_flight)
+        facts = self.facts if self.strategy.selects_clients else None
+        self._messenger = RoundMessenger(
+            self.grid, self.nodes, self.config, self.clock, in_flight, facts
+        )
         self._history = history
         self._train_errors: Mapping[int, ReplyError] = {}  # of the last round, by node
 

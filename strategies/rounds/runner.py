@@ -34,6 +34,8 @@ class Runner(ABC):
             app keeps them here so that checkpoints have them.
         clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
+        selects_clients: Whether it chooses the clients of a round among those that are available,
+            so that the grid names these (`strategies.rounds.participants.AvailableClients`).
     """
 
     train_type: str = "train"
@@ -42,6 +44,7 @@ class Runner(ABC):
     takes_late: bool = False
     clips_on_clients: bool = False
     counts_privacy: bool = False
+    selects_clients: bool = False
 
     def __init__(self, settings: RunSettings | None = None) -> None:
         self.settings = settings or RunSettings()

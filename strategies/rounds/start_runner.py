@@ -1,13 +1,14 @@
 """Runs a strategy's rounds in another app, under Flower's `Strategy.start`."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from ..method import Ask, Method
+from ..selection import Candidate
 from .flower_arrays import message_bytes, records_bytes
 from .runner import StrategyError
 from .strategy_runner import StrategyRunner
@@ -47,6 +48,15 @@ class StartRunner(StrategyRunner):
         draw = self._sampling.configure_train if trains else self._sampling.configure_evaluate
         drawn = draw(server_round, ArrayRecord(), ConfigRecord(), grid)
         return [message.metadata.dst_node_id for message in drawn]
+
+    def available(self, grid: Grid) -> tuple[Sequence[Candidate], int]:
+        """Return all nodes, once there are enough, and how many take part."""
+        drawn, own = self._sampling, self._sampling.min_available_nodes
+        everyone = FedAvg(min_train_nodes=drawn.min_train_nodes, min_available_nodes=own)
+        messages = everyone.configure_train(0, ArrayRecord(), ConfigRecord(), grid)
+        nodes = sorted(message.metadata.dst_node_id for message in messages)
+        count = max(int(len(nodes) * drawn.fraction_train), drawn.min_train_nodes)
+        return [Candidate(node, node) for node in nodes], count
 
     def messages(self, now: Round, ask: Ask) -> list[Message]:
         """Return one message for each of the nodes that are asked; count their bytes."""

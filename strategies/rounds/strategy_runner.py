@@ -2,7 +2,9 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,14 @@ from flwr.app import (
 from flwr.serverapp import Grid
 
 from ..method import Ask, Method, MetricsFunction
+from ..selection import TRAINING_LOSS, Candidate
 from .aggregation import BufferMean, WeightedMean
 from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
 from .messages import NOTE, SERVER_ROUND, Broadcast, refuse_clipping, write_contents
 from .model import Model, Vector
+from .participants import AvailableClients, Participants
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm
 from .runner import Runner, StrategyError, check_finite, next_buffers
@@ -44,6 +48,8 @@ class StrategyRunner(Runner):
         self.train_type, self.local_work = strategy.train_type, strategy.local_work
         self.plain_sgd, self.takes_late = strategy.plain_sgd, strategy.takes_late
         self._local = KeptArrays(strategy.local_arrays)
+        self.participants = Participants(strategy, self.settings)
+        self.selects_clients = self.participants.are_selected
 
     def read_model(self, arrays: ArrayRecord) -> Model:
         """Return the model that is sent to clients, without the arrays that stay on them.
@@ -72,9 +78,18 @@ class StrategyRunner(Runner):
         told = ConfigRecord({**config, SERVER_ROUND: server_round})
         now = self._now = Round(server_round, model, told, settings)
         strategy.begin(now)
-        asks = strategy.exchanges(now, self.nodes(server_round, grid, trains=True))
+        if self.selects_clients:
+            available, count = self.available(grid)
+            chosen = yield from self.participants.select(
+                now, available, count, partial(self._asking, now)
+            )
+            now = self._now = replace(now, times=chosen.times)
+            nodes, rejected = list(chosen.times), chosen.rejected
+        else:
+            nodes, rejected = self.nodes(server_round, grid, trains=True), {}
+        asks = strategy.exchanges(now, nodes)
         ask, vector = advance(asks)
-        buffers, metrics, outcome = model.buffers, None, RoundOutcome()
+        buffers, metrics, outcome = model.buffers, None, RoundOutcome(rejected=rejected)
         while ask is not None:
             exchange = Averaging(self, now, ask, strategy.train_metrics_aggr_fn)
             bits_down = sum(strategy.bits_down(now, node) for node in ask.nodes)
@@ -94,6 +109,7 @@ class StrategyRunner(Runner):
                 rejected={**outcome.rejected, **exchange.rejected},
             )
             if exchange.trains:
+                self.participants.note(now, exchange.reports)
                 self._local.note([own.node_id for own in exchange.reports], exchange.rejected)
                 bits_up = sum(strategy.bits_up(now, own.node_id) for own in exchange.reports)
                 outcome = replace(outcome, formula_bits_down=bits_down, formula_bits_up=bits_up)
@@ -131,12 +147,27 @@ class StrategyRunner(Runner):
     def begin_training(self) -> None:
         """Begin another training with the same strategy."""
         self.strategy.__post_init__()
+        self.participants = Participants(self.strategy, self.settings)
         self._local.begin_training()
         self._warned.clear()
 
     def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
         """Return the nodes that take part."""
         return list(grid.get_node_ids())
+
+    def available(self, grid: Grid) -> tuple[Sequence[Candidate], int]:
+        """Return the clients that may take part in a round, and how many are wanted."""
+        assert isinstance(grid, AvailableClients)
+        return grid.available, grid.count
+
+    def _asking(self, now: Round, nodes: Sequence[int]) -> Exchange:
+        """Return the exchange that asks candidates for the loss on their training examples.
+
+        Other apps know only evaluations, on the examples that they choose.
+        """
+        kind = MessageType.EVALUATE if self.settings.other_app else TRAINING_LOSS
+        broadcast, read = self.strategy.broadcast, self.strategy.read_evaluation
+        return Averaging(self, now, Ask(nodes, kind, broadcast, read), None)
 
     def messages(self, now: Round, ask: Ask) -> list[Message]:
         """Return one message for each of the nodes that are asked."""
@@ -246,6 +277,7 @@ class Averaging(Exchange):
         if self._aggregate_metrics is not None:
             self._contents.append(readable(message.content))
         weight = report.num_examples if strategy.weights == "samples" else 1.0
+        weight *= now.times.get(reply.node, 1)
         if weight == 0:
             return report
         self._means.extend(WeightedMean() for _ in terms[len(self._means) :])

@@ -73,6 +73,7 @@ class RunSettings:
         buffers: The names of the model's arrays that are sent uncompressed: those that gradients do
             not train, such as batch normalisation's running statistics and counters. The next model
             has the clients' mean of them under every strategy. None for `usual_buffers`.
+        selection: Which clients take part (`strategies.selection.make_selection`).
         other_app: Whether an app other than this project's runs the rounds: then nodes are drawn,
             and messages with the model name the codec.
     """
@@ -82,6 +83,7 @@ class RunSettings:
     min_replies: int = 1
     bounds: ReplyBounds = field(default_factory=ReplyBounds)
     buffers: tuple[str, ...] | None = None
+    selection: str = "uniform"
     other_app: bool = False
 
 
@@ -97,12 +99,14 @@ class Round:
         model: The global model that clients are sent.
         config: The settings sent to all clients.
         settings: Of the run.
+        times: How often each client counts, by node, if it was selected several times.
     """
 
     number: int
     model: Model
     config: Mapping[str, Any]
     settings: RunSettings = field(default_factory=RunSettings)
+    times: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

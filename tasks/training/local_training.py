@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasks.base import Task
 from tasks.model_arrays import Arrays, ModelArrays, load_arrays, state_of, to_arrays
 from tasks.training.batch_size import efficient_batch_size, normalises_batches
-from tasks.training.evaluation import BatchResult, evaluate
+from tasks.training.evaluation import BatchResult, combine, evaluate
 from tasks.training.examples import Examples, MapStyleExamples, count_predictions
 from tasks.training.optimizer_steps import backward, take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
@@ -173,6 +173,18 @@ class TaskClient:
             memory.update(finite_arrays(found))
         # A buffer is as the pass over the examples left it.
         return self._result(self._sent(model) | found, examples, {"train-loss": loss.item()})
+
+    def training_loss(
+        self, arrays: Mapping[str, NDArray[np.generic]], seed: int
+    ) -> tuple[int, float]:
+        """Return the number of training examples, and the model's mean loss on them.
+
+        Args, Raises: As for `test`, of the training examples.
+        """
+        examples = _required(self._train, "train")
+        network = partial(self._loaded, arrays)
+        results = evaluate(self.task, network, examples, seed, self.partition)
+        return len(examples), combine({}, results).loss
 
     @property
     def num_test_examples(self) -> int:

@@ -7,7 +7,9 @@ from flwr.app import ArrayRecord, ConfigRecord
 from fedavg_app.client_settings import ServerFacts, client_settings
 from fedavg_app.config import RunConfig, kebab
 from fedavg_app.optimizer_choice import resolve_work
+from fedavg_app.partitioning import partition
 from fedavg_app.results.history import TrainingResult
+from fedavg_app.server.cohort import Facts
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare, resolve
@@ -76,7 +78,7 @@ def run_loop(
         models.append(model)
         on_round_end(metrics, model)
 
-    told = told_by(config, task, data, model.fingerprint)
+    rows, told = partition(data, "train", config), told_by(config, task, data, model.fingerprint)
     evaluation = CentralEvaluation(task, data, config)
     TrainingLoop(
         grid,
@@ -90,6 +92,7 @@ def run_loop(
         task.test_metrics(),
         record,
         history,
+        facts=Facts(lambda client: len(rows[client])),
     ).run()
     return TrainingResult(history, models[-1])
 

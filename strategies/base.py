@@ -93,6 +93,9 @@ class FederatedStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of a round, for a share of the nodes drawn at random."""
+        if server_round <= self.runner.last_round:  # another training with this strategy
+            self.__post_init__()
+            self.runner = StartRunner(self, self.sampling)
         return self.runner.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(

@@ -41,8 +41,7 @@ from .fedbuff import Exponent, NumRounds, rounds_late, staleness_weight
 from .registry import Part, Weights
 from .rounds.aggregation import Term
 from .rounds.messages import CODEC, DOWNLINK, HEAD, OWN, UPDATES, random_stream
-from .rounds.reply_errors import DivergedReplyError, NormError, ResyncError
-from .rounds.runner import SMALLER_RATES
+from .rounds.reply_errors import SMALLER_RATES, DivergedReplyError, NormError, ResyncError
 
 
 @dataclass(kw_only=True, eq=False)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..compression.decoded_update import Update, add_weighted
 from .model import Array, Arrays
+from .reply_errors import SMALLER_RATES, ReplyError
 
 # What is averaged over the clients.
 Term = Array | Update
@@ -69,13 +70,16 @@ class BufferMean:
             self._means[name].add(buffers[name], weight)
 
     def result(self) -> Arrays:
-        """Return the means, in the dtypes of what was sent."""
-        return {
-            name: cast_like(self._means[name].result(), sent.dtype)
-            if name in self._changed
-            else sent
-            for name, sent in self._sent.items()
-        }
+        """Return the means, in the dtypes of what was sent; ReplyError as for `check_next`."""
+        means = dict(self._sent)
+        for name in self._changed:
+            mean, dtype = self._means[name].result(), self._sent[name].dtype
+            with np.errstate(over="ignore", invalid="ignore"):
+                rounded = np.rint(mean) if dtype.kind in "iub" else mean
+                # NumPy turns arrays of no dimension into scalars.
+                means[name] = np.asarray(rounded).astype(dtype)
+        check_next(means, self._sent)
+        return means
 
 
 def finite_or_sent(values: Array, sent: Array | None = None) -> bool:
@@ -86,7 +90,13 @@ def finite_or_sent(values: Array, sent: Array | None = None) -> bool:
     return np.array_equal(values[~finite], sent[~finite], equal_nan=True)
 
 
-def cast_like(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the array in another dtype; values are rounded for integers and booleans."""
-    rounded = np.rint(array) if dtype.kind in "iub" else array
-    return np.asarray(rounded).astype(dtype)  # NumPy turns arrays of no dimension into scalars
+def check_next(arrays: Arrays, sent: Arrays) -> None:
+    """Check that the next model's arrays have only finite values, or values that were sent.
+
+    Raises:
+        ReplyError: One has others.
+    """
+    for name, array in arrays.items():
+        if not finite_or_sent(array, sent[name]):
+            reason = f"array {name!r} of the next model would have NaN or infinite values"
+            raise ReplyError(f"{reason}; {SMALLER_RATES}")

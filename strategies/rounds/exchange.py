@@ -130,8 +130,7 @@ class StartedRound:
     def __init__(self, exchanges: Exchanges, grid: Grid) -> None:
         self._exchanges, self._grid = exchanges, grid
         self._exchange, self._outcome = advance(exchanges)
-        while self._exchange is not None and not self._exchange.is_main:
-            self._carry(self._exchange)
+        self._carry(until_main=True)
 
     @property
     def messages(self) -> list[Message]:
@@ -143,11 +142,11 @@ class StartedRound:
         if self._exchange is not None:
             self._exchange.take_all(replies)
             self._exchange, self._outcome = advance(self._exchanges)
-        while self._exchange is not None:
-            self._carry(self._exchange)
+        self._carry()
         assert self._outcome is not None
         return self._outcome
 
-    def _carry(self, exchange: Exchange) -> None:
-        exchange.take_all(self._grid.send_and_receive(exchange.messages))
-        self._exchange, self._outcome = advance(self._exchanges)
+    def _carry(self, *, until_main: bool = False) -> None:
+        while self._exchange is not None and not (until_main and self._exchange.is_main):
+            self._exchange.take_all(self._grid.send_and_receive(self._exchange.messages))
+            self._exchange, self._outcome = advance(self._exchanges)

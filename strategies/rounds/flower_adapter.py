@@ -23,7 +23,7 @@ from .model import Arrays, Model, Vector, change_norm
 from .privacy import CLIPPED_BY_CLIENTS, CLIPPED_BY_THE_SERVER, PRIVATE, accountant_of
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm, read_report
-from .runner import Runner, StrategyError, next_buffers
+from .runner import Runner, StrategyError
 from .values import ClientReport, Round, RoundOutcome, RunSettings
 
 FLOWER = logging.getLogger("flwr")
@@ -96,7 +96,7 @@ class FlowerAdapter(Runner):
         next_arrays, metrics = None, None
         try:
             exchange.require(self.settings.min_replies)
-            means = next_buffers(model, buffers)
+            means = buffers.result()
             vector, metrics = self._aggregate(kept, exchange.reports)
             if vector is not None:
                 next_arrays = Model(model.layout, vector, means, model.order).record

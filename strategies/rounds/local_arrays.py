@@ -48,15 +48,11 @@ class KeptArrays:
         self._patterns = patterns
         self.initial = ArrayRecord()
         self._places: dict[str, int] = {}
-        self.begin_training()
+        self._training = secrets.randbits(31)  # tells clients that another training has begun
+        self._keeping = set[int]()  # the nodes that have their local arrays
 
     def __bool__(self) -> bool:
         return bool(self._places)
-
-    def begin_training(self) -> None:
-        """Begin with clients that have no values of their own."""
-        self._training = secrets.randbits(31)  # tells clients that another training has begun
-        self._keeping = set[int]()  # the nodes that have their local arrays
 
     def travelling(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the arrays that travel.

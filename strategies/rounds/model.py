@@ -4,7 +4,7 @@ It is made when messages are read, and turned into records when they are written
 is only arithmetic on vectors.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -110,12 +110,3 @@ def difference(values: Array, origin: Array, dtype: type | None = None) -> Array
     if not np.isfinite(change).all():
         change[(values == origin) | ((values != values) & (origin != origin))] = 0
     return change
-
-
-def buffer_norms(buffers: Mapping[str, Array], sent: Mapping[str, Array]) -> list[float]:
-    """Return the L2 norms of the buffers' changes; those of whole numbers do not count."""
-    return [
-        change_norm(array, sent[name])
-        for name, array in buffers.items()
-        if array.dtype.kind in "fc"
-    ]

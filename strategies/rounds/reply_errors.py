@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from flwr.app import Error
 
 MAX_REASON = 200
+SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 MAX_TRACEBACK = 4000
 MAX_FILE, MAX_LINE_NUMBER = 80, 9
 # Files that are not the user's: installed packages, Python's own, and what carries messages here.

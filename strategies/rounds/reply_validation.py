@@ -24,7 +24,7 @@ from .messages import (
     PAYLOAD,
     named_or_only,
 )
-from .model import Arrays, Model, Vector, buffer_norms
+from .model import Arrays, Model, Vector, change_norm
 from .reply_errors import DivergedReplyError, NormError, ReplyError, shorten
 from .values import ClientReport, ReplyBounds
 
@@ -200,10 +200,13 @@ def is_usable(name: str, value: float) -> bool:
 def check_norm(norm: float, buffers: Arrays, sent: Arrays, bounds: ReplyBounds) -> None:
     """Check the L2 norm of an update and of its buffers' change from those that were sent.
 
+    Buffers of whole numbers, such as batch normalisation's counter, do not count.
+
     Raises:
         NormError: It is above ``bounds.max_update_norm``.
     """
-    norm = math.hypot(norm, *buffer_norms(buffers, sent))
+    counted = (name for name, array in buffers.items() if array.dtype.kind in "fc")
+    norm = math.hypot(norm, *(change_norm(buffers[name], sent[name]) for name in counted))
     if not norm <= bounds.max_update_norm:  # NaN too
         raise NormError(
             f"the update's norm is {norm:g}, max-update-norm is {bounds.max_update_norm:g}"

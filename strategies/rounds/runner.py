@@ -5,19 +5,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .aggregation import BufferMean, finite_or_sent
 from .exchange import Exchange, Exchanges, StartedRound
-from .model import Array, Model, usual_buffers
-from .reply_errors import ReplyError, printable, shorten
+from .model import Model, usual_buffers
+from .reply_errors import printable, shorten
 from .values import Round, RoundOutcome, RunSettings, partial_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
-
-SMALLER_RATES = "give smaller rates in strategy-args"  # what helps where a model is not finite
 
 
 class StrategyError(RuntimeError):
@@ -51,18 +47,22 @@ class Runner(ABC):
         self._now: Round | None = None
         self.in_flight: dict[str, Any] = {}
         self._warned = set[str]()  # of what `warn_once` has warned
-        self._training: StartedRound | None = None
-        self._evaluation: StartedRound | None = None
+        self._started: StartedRound | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that outlasts a round."""
-        return {**vars(self), "_now": None, "_training": None, "_evaluation": None}
+        return {**vars(self), "_now": None, "_started": None}
 
     @property
     def now(self) -> Round:
         """The round that began last."""
         assert self._now is not None
         return self._now
+
+    @property
+    def last_round(self) -> int:
+        """The number of the round that began last; 0 before the first."""
+        return self._now.number if self._now is not None else 0
 
     def read_model(self, arrays: ArrayRecord) -> Model:
         """Return the model that is sent to clients.
@@ -133,25 +133,25 @@ class Runner(ABC):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Begin a round; return one training message for each node that takes part."""
-        self._training = StartedRound(self.round(server_round, arrays, config, grid), grid)
-        return self._training.messages
+        self._started = StartedRound(self.round(server_round, arrays, config, grid), grid)
+        return self._started.messages
 
     def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
         """Read the replies as they arrive, one for each node; return the round's outcome."""
-        assert self._training is not None
-        return self._training.finish(replies)
+        assert self._started is not None
+        return self._started.finish(replies)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Begin an evaluation; return one message for each node that takes part."""
-        self._evaluation = StartedRound(self.evaluation(server_round, arrays, config, grid), grid)
-        return self._evaluation.messages
+        self._started = StartedRound(self.evaluation(server_round, arrays, config, grid), grid)
+        return self._started.messages
 
     def finish_evaluation(self, replies: Iterable[Message]) -> RoundOutcome:
         """Return the clients' metrics, together and each one's."""
-        assert self._evaluation is not None
-        return self._evaluation.finish(replies)
+        assert self._started is not None
+        return self._started.finish(replies)
 
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""
@@ -163,23 +163,3 @@ class Runner(ABC):
     @abstractmethod
     def summary(self) -> None:
         """Log what the strategy is."""
-
-
-def next_buffers(model: Model, means: BufferMean) -> dict[str, Array]:
-    """Return the next model's buffers; ReplyError if they would not be finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        buffers = means.result()
-    for name, array in buffers.items():
-        check_finite(name, array, model.buffers[name])
-    return buffers
-
-
-def check_finite(name: str, array: Array, sent: Array) -> None:
-    """Check that an array of the next model has only finite values or values that were sent.
-
-    Raises:
-        ReplyError: It has others.
-    """
-    if not finite_or_sent(array, sent):
-        reason = f"array {name!r} of the next model would have NaN or infinite values"
-        raise ReplyError(f"{reason}; {SMALLER_RATES}")

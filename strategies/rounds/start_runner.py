@@ -32,16 +32,8 @@ class StartRunner(StrategyRunner):
     def __init__(self, strategy: Method, sampling: FedAvg) -> None:
         super().__init__(strategy, OTHER_APP)
         self._sampling = sampling
-        self._count_anew()
-
-    def _count_anew(self) -> None:
         self.traffic = dict.fromkeys(("down", "up", "models down", "models up"), 0)
         self._empty, self._reasons = 0, ""  # rounds in a row without a usable reply, and why
-
-    def begin_training(self) -> None:
-        """Begin another training with the same strategy."""
-        super().begin_training()
-        self._count_anew()
 
     def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
         """Return the nodes that Flower's FedAvg draws."""

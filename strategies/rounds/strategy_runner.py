@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 
 from ..method import Ask, Method, MetricsFunction
 from ..selection import TRAINING_LOSS, Candidate
-from .aggregation import BufferMean, WeightedMean
+from .aggregation import BufferMean, WeightedMean, check_next
 from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
@@ -29,7 +29,7 @@ from .model import Model, Vector
 from .participants import AvailableClients, Participants
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm
-from .runner import Runner, StrategyError, check_finite, next_buffers
+from .runner import Runner, StrategyError
 from .values import Aggregate, ClientReport, Round, RoundOutcome, RunSettings, mean_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
@@ -71,8 +71,6 @@ class StrategyRunner(Runner):
         """
         strategy, model = self.strategy, self.read_model(arrays)
         self._check(config)
-        if self._now is not None and server_round <= self._now.number:
-            self.begin_training()  # `start` was called again
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
         told = ConfigRecord({**config, SERVER_ROUND: server_round})
@@ -144,13 +142,6 @@ class StrategyRunner(Runner):
         doc = type(self.strategy).__doc__ or type(self.strategy).__name__
         logger.info("%s", doc.split("\n")[0])
 
-    def begin_training(self) -> None:
-        """Begin another training with the same strategy."""
-        self.strategy.__post_init__()
-        self.participants = Participants(self.strategy, self.settings)
-        self._local.begin_training()
-        self._warned.clear()
-
     def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
         """Return the nodes that take part."""
         return list(grid.get_node_ids())
@@ -217,9 +208,7 @@ class StrategyRunner(Runner):
             raise StrategyError(f"step returned {list(np.shape(vector))}, not {[layout.size]}")
         vector = layout.rounded(vector)
         if not np.isfinite(vector).all():
-            sent = layout.unflatten(self.now.model.vector)
-            for name, array in layout.unflatten(vector).items():
-                check_finite(name, array, sent[name])
+            check_next(layout.unflatten(vector), layout.unflatten(self.now.model.vector))
         return vector
 
 
@@ -297,7 +286,7 @@ class Averaging(Exchange):
         if not self._means:
             name = self._runner.strategy.weighted_by_key
             raise ReplyError(f"{name} is 0 in all usable replies")
-        return next_buffers(self._now.model, self._buffers)
+        return self._buffers.result()
 
     def aggregate(self) -> Aggregate:
         """Return the means over the replies that are used."""

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from strategies.rounds.aggregation import BufferMean
-from strategies.rounds.model import buffer_norms, change_norm
+from strategies.rounds.model import change_norm
+from strategies.rounds.reply_errors import NormError
+from strategies.rounds.reply_validation import check_norm
+from strategies.rounds.values import ReplyBounds
 
 WEIGHTS = st.integers(1, 10**6)
 
@@ -90,4 +93,6 @@ def test_counters_do_not_count_in_the_norm():
     """Batch normalisation's counter rises with every batch, whatever the training did."""
     arrays = {"w": np.array([3.0, 4.0]), "count": np.array(60), "mask": np.array([True])}
     sent = {name: np.zeros_like(array) for name, array in arrays.items()}
-    assert buffer_norms(arrays, sent) == [5]
+    check_norm(12.0, arrays, sent, ReplyBounds(max_update_norm=13.0))
+    with pytest.raises(NormError, match="the update's norm is 13, max"):
+        check_norm(12.0, arrays, sent, ReplyBounds(max_update_norm=12.9))

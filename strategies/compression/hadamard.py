@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from .decoded_update import Vector
+from .decoded_update import Vector, signs_of
 
 BLOCK, SMALLEST = 2**13, 2**8
 # Blocks that are rotated at a time: 1 MB, which stay in the cache.
@@ -31,10 +31,6 @@ STEPS = 2.0**24
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Matrix = NDArray[np.float64]
-
-# Eight signs by their byte, the highest bit first; 1 is negative.
-EIGHTS = np.arange(256, dtype=np.uint8)[:, None]
-SIGNS = 1 - 2 * np.unpackbits(EIGHTS, axis=1).astype(np.float32)
 
 
 def block_sizes(size: int) -> list[int]:
@@ -104,10 +100,9 @@ class Rotation:
                 yield slice(first, min(first + ROWS * block, end)), block
             start = end
 
-    def _signs_of(self, row: int, part: slice, block: int) -> Vector:
-        eights = self._signs[row, part.start // 8 : part.stop // 8]
-        signs: Vector = SIGNS.take(eights, axis=0).reshape(-1, block)
-        return signs
+    def _signs_of(self, row: int, part: slice, block: int) -> NDArray[np.int8]:
+        bits = np.unpackbits(self._signs[row, part.start // 8 : part.stop // 8])
+        return signs_of(bits.view(np.bool_)).reshape(-1, block)
 
 
 def rotations(block: int) -> int:

@@ -28,7 +28,6 @@ Norm = Literal["l2", "max"]
 NORM_BITS = 32
 HEAD = struct.Struct("<BI")
 ALL_ENTRIES = 255  # in the place of b
-CHUNK = 2**15  # entries, which stay in the cache
 FLOAT32_MAX = np.finfo(np.float32).max
 
 Numbers = NDArray[np.uint8]
@@ -56,25 +55,21 @@ class Quantized(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        norms, numbers = [np.empty(0, np.float32)], [np.empty(0, np.uint8)]
-        step = max(CHUNK // self.bucket, 1) * self.bucket
-        for start in range(0, len(vector), step):
-            rows = self._rows(vector[start : start + step])
-            norms.append(self._norms(rows))
-            rows /= np.where(norms[-1] > 0, norms[-1], 1)[:, None]
-            rows *= self.levels
-            below = np.floor(rows)
-            number = (below + self.levels).astype(np.uint8)
-            number += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
-            numbers.append(number.reshape(-1))
-        sent = np.concatenate(numbers)[: len(vector)]
+        rows = self._rows(vector)
+        norms = self._norms(rows)
+        rows /= np.where(norms > 0, norms, 1)[:, None]
+        rows *= self.levels
+        below = np.floor(rows)
+        number = (below + self.levels).astype(np.uint8)
+        number += (rng.random(rows.shape, np.float32) < rows - below).view(np.uint8)
+        sent = number.reshape(-1)[: len(vector)]
         nonzero = sent != self.levels
         share = np.count_nonzero(nonzero) / max(len(sent), 1)
         b, code = ALL_ENTRIES, b""
         if self._entry_bits(share) < self.bits:
             positions, b = np.flatnonzero(nonzero), golomb.parameter(share)
             sent, code = sent[positions], golomb.encode(positions, b)
-        head = np.concatenate(norms).astype("<f4").tobytes() + HEAD.pack(b, len(sent))
+        head = norms.astype("<f4").tobytes() + HEAD.pack(b, len(sent))
         return head + pack(sent, self.bits) + code
 
     def decode(self, data: bytes, layout: Layout) -> DenseUpdate:

@@ -48,10 +48,11 @@ class Ternary(Compressor):
         positions = largest_of_blocks(vector, self.sparsity, blocks)
         ends = np.cumsum(blocks[:-1], dtype=np.int64)
         kept = np.split(positions, np.searchsorted(positions, ends))
-        magnitudes = np.array([_mean_magnitude(vector[part]) for part in kept], np.float32)
+        means = [np.abs(vector[part]).mean(dtype=np.float64) if len(part) else 0 for part in kept]
+        magnitudes = np.array(means, "<f4")
         b = golomb.parameter(len(positions) / max(len(vector), 1))
         bits = golomb.encode(positions, b, vector[positions] < 0)
-        return HEAD.pack(b, len(positions)) + magnitudes.astype("<f4").tobytes() + bits
+        return HEAD.pack(b, len(positions)) + magnitudes.tobytes() + bits
 
     def decode(self, data: bytes, layout: Layout) -> Update:
         """Return the update; DecodeError if it is none, or has more entries than p allows."""
@@ -87,8 +88,3 @@ class Ternary(Compressor):
     def expected_bits(self, layout: Layout) -> float:
         """Return n p positions, each with one sign bit."""
         return layout.size * self.sparsity * (golomb.position_bits(self.sparsity) + 1)
-
-
-def _mean_magnitude(values: Vector) -> float:
-    """Return the mean magnitude, 0 of no values; the values are overwritten."""
-    return float(np.abs(values, out=values).mean(dtype=np.float64)) if len(values) else 0.0

@@ -51,8 +51,8 @@ class LowRank(Compressor):
         """Return the update's bytes."""
         parts = []
         arrays = zip(self._matrices(layout), layout.split(vector), strict=True)
-        for (rows, columns, factored), part in arrays:
-            if not factored:
+        for (rows, columns, sent), part in arrays:
+            if sent == rows * columns:
                 parts.append(part.astype("<f4").tobytes())
                 continue
             first = rng.standard_normal((columns, self.rank))
@@ -72,10 +72,9 @@ class LowRank(Compressor):
             raise DecodeError(f"{len(data)} bytes do not fit the layout and rank {self.rank}")
         numbers = read_floats(data)
         parts = [np.empty(0, np.float32)]
-        for rows, columns, factored in self._matrices(layout):
-            sent = self.rank * (rows + columns) if factored else rows * columns
+        for rows, columns, sent in self._matrices(layout):
             part, numbers = numbers[:sent], numbers[sent:]
-            if factored:
+            if sent < rows * columns:
                 left = part[: rows * self.rank].reshape(rows, self.rank)
                 right = part[rows * self.rank :].reshape(columns, self.rank)
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -91,18 +90,14 @@ class LowRank(Compressor):
 
     def expected_bits(self, layout: Layout) -> float:
         """Return 32 bits for each number that is sent, of the factors or of other arrays."""
-        sent = [
-            self.rank * (rows + columns) if factored else rows * columns
-            for rows, columns, factored in self._matrices(layout)
-        ]
-        return float(BITS * sum(sent))
+        return float(BITS * sum(sent for _, _, sent in self._matrices(layout)))
 
-    def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, bool]]:
-        """Yield (n, m, whether it is sent as factors) of each array."""
+    def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, int]]:
+        """Yield (n, m, the numbers that are sent, fewer if they are factors) of each array."""
         for shape, size in zip(layout.shapes, layout.sizes, strict=True):
             rows = shape[0] if len(shape) > 1 else size
             columns = size // max(rows, 1)
-            yield rows, columns, self.rank * (rows + columns) < size
+            yield rows, columns, min(self.rank * (rows + columns), size)
 
 
 def factors(matrix: Matrix, right: Matrix, iterations: int) -> tuple[Vector, Vector]:

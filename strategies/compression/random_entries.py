@@ -57,9 +57,7 @@ class RandomEntries(Compressor):
         values = read_floats(memoryview(data)[SEED_BYTES:])
         seed = int.from_bytes(data[:SEED_BYTES], "little")
         positions, kept = self._positions(seed, layout.size), values != 0
-        if not kept.all():
-            positions, values = positions[kept], values[kept]
-        return sparse_or_dense(layout.size, positions, values)
+        return sparse_or_dense(layout.size, positions[kept], values[kept])
 
     def error_bound(self, size: int) -> float:
         """Return 1 - p, or 1/p - 1 where the entries are scaled up."""

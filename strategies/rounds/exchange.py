@@ -102,8 +102,7 @@ class Exchange:
         lines = (error.reason or "").strip()[-MAX_TRACEBACK:].splitlines()
         # Indented, since a client could forge log lines.
         text = "\n".join(f"    {printable(line)}" for line in lines)
-        is_new = text not in self.logged and len(self.logged) < MAX_LOGGED_TRACEBACKS
-        if len(lines) > 1 and is_new:
+        if len(lines) > 1 and text not in self.logged and len(self.logged) < MAX_LOGGED_TRACEBACKS:
             self.logged.add(text)
             logger.debug("node %d failed:\n%s", node, text)
 

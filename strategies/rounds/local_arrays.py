@@ -67,8 +67,7 @@ class KeptArrays:
                 raise ValueError(f"local_arrays: {pattern!r} matches no array; there are: {there}")
         local = matching(names, self._patterns)
         if local and len(local) == len(names):
-            given = tuple(self._patterns)
-            raise ValueError(f"local_arrays = {given}: nothing would be sent; give fewer")
+            raise ValueError(f"local_arrays = {self._patterns}: nothing would be sent; give fewer")
         self._places = {name: place for place, name in enumerate(names) if name in local}
         if not local:
             return arrays

@@ -175,13 +175,6 @@ class StrategyRunner(Runner):
             for node, content in zip(ask.nodes, contents, strict=True)
         ]
 
-    def warn_of(self, now: Round, message: Message) -> None:
-        """Log, once, that a client seems to keep an array."""
-        note = find_record(message.content, NOTE, ConfigRecord)
-        name = str(note.get("array")) if note else ""
-        if name in now.model.layout.names:
-            self.warn_once(name.rpartition(".")[0], f"round {now.number}: {advice(name)}")
-
     def _check(self, config: ConfigRecord) -> None:
         """Check that clients can do what the strategy needs; ValueError if they cannot."""
         strategy, name = self.strategy, type(self.strategy).__name__
@@ -262,7 +255,10 @@ class Averaging(Exchange):
         except ReplyError as error:
             strategy.on_rejected(now, reply.node, error)
             raise
-        self._runner.warn_of(now, message)
+        note = find_record(message.content, NOTE, ConfigRecord)
+        if note and (name := str(note.get("array"))) in now.model.layout.names:
+            module = name.rpartition(".")[0]
+            self._runner.warn_once(module, f"round {now.number}: {advice(name)}")
         if self._aggregate_metrics is not None:
             self._contents.append(readable(message.content))
         weight = report.num_examples if strategy.weights == "samples" else 1.0

@@ -80,7 +80,6 @@ class CompressedStrategy(FederatedStrategy):
         self._clients = CompressedClient(self.codec)
         self.optimizer = server_optimizers.build(self.server_optimizer)
         self.residual: Float32Vector | None = None
-        self._layout: Layout | None = None
         self._versions = MissedUpdates()
         # By node, the round of its last update that was accepted or refused for good, and whether
         # it was refused. Kept for nodes that lost their model, too: they may still hold the update.
@@ -105,10 +104,9 @@ class CompressedStrategy(FederatedStrategy):
 
         A training has a number, since the same clients may get messages of others.
         """
-        if self._layout is None and now.settings.other_app:
-            self.codec = replace(self.codec, training=secrets.randbits(31))
-        if self._layout != now.model.layout or not self._versions.is_current(now.model.vector):
-            self._layout = now.model.layout
+        if now.settings.other_app and not self.codec.training:
+            self.codec = replace(self.codec, training=1 + secrets.randbits(30))
+        if not self._versions.is_current(now.model.vector):
             self._versions.start_from(now.number - 1, now.model.vector)
         self._versions.offer(now.number, self.max_staleness)
         self._replies.clear()

@@ -3,6 +3,7 @@
 import pytest
 
 import strategies
+from strategies.compression.codec import Codec
 from strategies.compression.compressor import Compressor
 from strategies.compression.floats import Float16, Float32
 from strategies.compression.sparse import Sparse
@@ -69,3 +70,12 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
         network.run_round({client: network.random_change() for client in range(2)})
     assert network.outcome.formula_bits_up == 2 * 100 * len(SHAPES)
     assert network.bits_down == 2 * 100 * len(SHAPES)  # the update that each client missed
+
+
+def test_codec_with_a_rule_of_an_earlier_version_is_refused():
+    text = str(strategies.build("topk", {}).strategy.codec)
+    assert Codec.parse(text) is not None
+    with pytest.raises(ValueError, match="feedback = 'momentum': give 'residual' or 'none'"):
+        Codec.parse(text.replace('"residual"', '"momentum"'))
+    warm = Codec.parse(text.replace('"warmup-rounds":0', '"warmup-rounds":4'))
+    assert str(warm) == text, "so its digest is not that of the server's messages"

@@ -66,11 +66,9 @@ class TrainingConfig(StepSettings):
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor on the learning rate after every round"
     )
-    data_source: Annotated[Literal["auto", "mirror", "hub", "embedded"], Effect.FREE_ON_RESUME] = (
-        Field(
-            "auto",
-            description="mirror, hub, embedded, or auto: cache, mirror, embedded",
-        )
+    data_source: Annotated[Literal["auto", "mirror", "embedded"], Effect.FREE_ON_RESUME] = Field(
+        "auto",
+        description="mirror, embedded, or auto: cache, mirror, embedded",
     )
     data_dir: Annotated[str, Effect.NONE] = Field(
         "", description="a directory with the data set's canonical files"

@@ -16,7 +16,7 @@ from torch.nn import functional
 from tasks.checking import TaskError
 from tasks.data.dataset import NO_PREDICTION, DataOptions, Dataset, Split, map_leaves
 from tasks.data.map_style import MapStyleSplit
-from tasks.metrics import Metric, accuracy, make_metric, make_metrics
+from tasks.metrics import Metric, accuracy, make_metric
 from tasks.model_arrays import aliases_of, tie
 from tasks.objective import ACCURACY, LOSS, Objective
 from tasks.training.examples import Examples, MapStyleExamples
@@ -49,11 +49,10 @@ def on_device(model: nn.Module, device: torch.device, *, channels_last: bool = F
     if device.type != "cpu":
         torch.backends.cudnn.deterministic = True
     aliases = aliases_of(model.state_dict(keep_vars=True))
-    tie(model, aliases)  # moving would separate weights that are tied by their memory alone
     model = model.to(device)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
-    tie(model, aliases)  # moving copies buffers
+    tie(model, aliases)  # moving separates buffers, and weights that are tied by memory alone
     return model
 
 
@@ -142,10 +141,14 @@ class Task:
         """Return the metrics that a test computes, by name.
 
         Raises:
-            TypeError: A metric is neither a function nor a metric of torchmetrics.
+            TypeError: A metric is neither a function nor a metric of torchmetrics, or they are no
+                dictionary.
             ValueError: The objective is not of the form "min name".
         """
-        found = make_metrics(self.metrics)
+        if not isinstance(self.metrics, dict):
+            kind = type(self.metrics).__name__
+            raise TypeError(f"they are a {kind}: give a dictionary of them by name")
+        found = {name: make_metric(name, metric) for name, metric in self.metrics.items()}
         if self.metrics.get(ACCURACY) is accuracy and is_cross_entropy(self.loss):
             found[ACCURACY] = make_metric(ACCURACY, partial(accuracy, classes=1))
         name = (self.objective or "").partition(" ")[2]

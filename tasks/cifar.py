@@ -217,7 +217,9 @@ def vgg11_star() -> nn.Module:
     )
 
 
-CIFAR10_CNN = Task(
+# No image depends on others here, and the networks keep nothing.
+plain_task = partial(Task, in_parts=True, shared_model=True, channels_last=True)
+CIFAR10_CNN = plain_task(
     "cifar10-cnn",
     paper_cnn,
     CIFAR10.load,
@@ -225,20 +227,14 @@ CIFAR10_CNN = Task(
     learning_rate=0.15,
     augment=AUGMENTED_24,
     target=0.8,
-    in_parts=True,
-    shared_model=True,
-    channels_last=True,
     seconds_per_example=1.6e-3,
 )
-CIFAR10_VGG = Task(
+CIFAR10_VGG = plain_task(
     "cifar10-vgg11",
     vgg11_star,
     CIFAR10.load,
     STANDARD,
     learning_rate=0.016,
     augment=AUGMENTED_32,
-    in_parts=True,
-    shared_model=True,
-    channels_last=True,
     seconds_per_example=2.2e-3,
 )

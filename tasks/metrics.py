@@ -9,7 +9,7 @@ import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -223,10 +223,3 @@ def make_metric(name: str, given: Any) -> Metric:
         fix = "give a function of (outputs, targets), or an object of a torchmetrics class"
         raise TypeError(f"{name} is {kind}: {fix}")
     return Ratio(name, given)
-
-
-def make_metrics(given: Mapping[str, Any]) -> dict[str, Metric]:
-    """Return the metrics by name; as for `make_metric`."""
-    if not isinstance(given, dict):
-        raise TypeError(f"they are a {type(given).__name__}: give a dictionary of them by name")
-    return {name: make_metric(name, metric) for name, metric in given.items()}

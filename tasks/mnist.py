@@ -97,7 +97,9 @@ def prepare_rows(images: Tensor) -> Tensor:
     return prepare(resized.round_().squeeze(1)).squeeze(1)
 
 
-MNIST_2NN = Task(
+# No example depends on others here, and the networks keep nothing.
+plain_task = partial(Task, in_parts=True, shared_model=True)
+MNIST_2NN = plain_task(
     "mnist-2nn",
     two_nn,
     MNIST.load,
@@ -106,11 +108,9 @@ MNIST_2NN = Task(
     target=0.97,
     embedded_target=0.93,
     learning_rates={"fedsgd": 0.464},
-    in_parts=True,
-    shared_model=True,
     seconds_per_example=4.2e-5,
 )
-MNIST_CNN = Task(
+MNIST_CNN = plain_task(
     "mnist-cnn",
     cnn,
     MNIST.load,
@@ -118,39 +118,31 @@ MNIST_CNN = Task(
     learning_rate=0.1,
     target=0.99,
     embedded_target=0.96,
-    in_parts=True,
-    shared_model=True,
     channels_last=True,
     seconds_per_example=1.3e-3,
 )
-MNIST_LOGISTIC = Task(
+MNIST_LOGISTIC = plain_task(
     "mnist-logistic",
     logistic_regression,
     MNIST.load,
     prepare,
     learning_rate=0.04,
-    in_parts=True,
-    shared_model=True,
     seconds_per_example=6.8e-6,
 )
-FASHION_LSTM = Task(
+FASHION_LSTM = plain_task(
     "fashion-lstm",
     RowLSTM,
     FASHION_MNIST.load,
     prepare_rows,
     learning_rate=0.1,
-    in_parts=True,
-    shared_model=True,
     seconds_per_example=8.3e-4,
 )
-FASHION_CNN = Task(
+FASHION_CNN = plain_task(
     "fashion-cnn",
     cnn,
     FASHION_MNIST.load,
     partial(standardise, mean=FASHION_MEAN, deviation=FASHION_STD),
     learning_rate=0.1,
-    in_parts=True,
-    shared_model=True,
     channels_last=True,
     seconds_per_example=1.3e-3,
 )

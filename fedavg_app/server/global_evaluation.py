@@ -14,11 +14,10 @@ from torch import nn
 from fedavg_app.config import TrainingConfig
 from strategies.rounds.flower_arrays import from_record
 from tasks.base import Task
-from tasks.data.dataset import DataError, Dataset, map_leaves
+from tasks.data.dataset import DataError, Dataset, leaves, map_leaves
 from tasks.model_arrays import load_arrays
 from tasks.training.batch_size import efficient_batch_size
 from tasks.training.evaluation import BatchResult, Evaluator, Scores, combine
-from tasks.training.examples import bytes_of
 
 # Evaluates a global model: its arrays -> its scores on the test set.
 Evaluate = Callable[[ArrayRecord], Scores]
@@ -65,7 +64,7 @@ class CentralEvaluation:
         """Return a batch's prepared inputs and its targets."""
         if batch not in self._prepared:
             inputs, targets = self._examples.slice(*batch)
-            if (size := bytes_of(inputs)) > self._room:
+            if (size := sum(array.nbytes for array in leaves(inputs))) > self._room:
                 return inputs, targets
             self._room -= size
             self._prepared[batch] = inputs, targets

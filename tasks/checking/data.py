@@ -58,10 +58,10 @@ def check_settings(trial: Trial) -> Iterator[Finding]:
         kind = type(task.optimizer).__name__
         raise TaskError("optimizer", f"is a {kind}: give its name, or package.module:Class")
     try:
-        task.test_metrics()
+        names = task.test_metrics()
     except TypeError as error:
         raise TaskError("metrics", str(error)) from error
-    for name in task.metrics:
+    for name in names:
         if not METRIC_NAME.fullmatch(name) or name == LOSS:
             text = f"has the name {name!r}: give letters, digits, '-' or '_', and not 'loss'"
             raise TaskError("metrics", text)
@@ -169,16 +169,14 @@ def _check_draws(trial: Trial) -> None:
     """
     is_read, task, split = isinstance(trial.data.train, MapStyleSplit), trial.task, trial.tested
     name = "dataset" if is_read else "prepare"
-    first, targets = trial.few(trial.data.train, training=True)
-    for seed in [0] * TRIES + [1]:
-        inputs, others = trial.few(trial.data.train, training=True, seed=seed)
-        if not same(targets, others):
-            text = "gives a training example another target each time: draw inputs only"
-            raise TaskError("dataset", text)
-        if seed == 0 and not same(first, inputs):
-            text = "gives other inputs under the same seed: draw from the global state of torch, "
-            fix = "numpy.random or random, which the seed fixes, not from a generator of its own"
-            raise TaskError("augment" if task.augment else name, text + fix)
+    trained = [trial.few(trial.data.train, training=True, seed=s) for s in [0] * TRIES + [1]]
+    if not all(same(trained[0][1], targets) for _, targets in trained):
+        text = "gives a training example another target each time: draw inputs only"
+        raise TaskError("dataset", text)
+    if not all(same(trained[0][0], inputs) for inputs, _ in trained[:TRIES]):
+        text = "gives other inputs under the same seed: draw from the global state of torch, "
+        fix = "numpy.random or random, which the seed fixes, not from a generator of its own"
+        raise TaskError("augment" if task.augment else name, text + fix)
     if is_read and not len(trial.data.test):
         return
     tests = [trial.few(split, seed=seed) for seed in range(TRIES)]

@@ -35,11 +35,9 @@ TOLERANCE, NOISE = 1e-3, 1e-3
 # Steps that are timed, and how often: the first may import what torch needs.
 TIMED, REPEATS = TrainingSettings(learning_rate=0.01, batch_size=10, local_steps=3), 4
 BOTH = False, True  # without a shortcut, and with it
-# A client's training, next to which making its network is timed: an epoch of a hundredth.
+# A client whose time is compared has one of so many parts of the examples, and an epoch.
 CLIENTS = 100
-# What a shortcut must gain to be proposed, and the share of a client's training that making its
-# network may take without a word.
-GAIN, MODEL_SHARE = 1.15, 0.1
+GAIN = 1.1  # what a shortcut must gain to be proposed
 
 
 def check_clients(trial: Trial, steps: int = MANY_STEPS) -> Iterator[Finding]:
@@ -71,11 +69,11 @@ def check_shortcuts(trial: Trial) -> Iterator[Finding]:
         yield Finding("note", "train", f"{text}steps and optimisers are its own business")
         return
     yield _compared(trial, "in_parts")
+    yield _compared(trial, "shared_model")
     inputs, _ = trial.few(trial.data.train)
     is_image = isinstance(inputs, Tensor) and inputs.dim() == 4
     if is_image and any(weight.dim() == 4 for weight in trial.network().parameters()):
         yield _compared(trial, "channels_last")
-    yield _shared_model(trial)
 
 
 def depends_on_others(trial: Trial, steps: int = STEPS) -> bool:
@@ -93,26 +91,11 @@ def _compared(trial: Trial, name: str) -> Finding:
     """Return what a shortcut gains, or how it changes the numbers, as for `_difference`."""
     if apart := _difference(trial, name):
         return Finding("note", name, f"cannot be said: {apart}")
-    slow, fast = (_step_seconds(trial.saying(**{name: own})) for own in BOTH)
+    slow, fast = (_client_seconds(trial.saying(**{name: own})) for own in BOTH)
     is_gain = not getattr(trial.task, name) and slow >= GAIN * fast
     may = f": you may say {name}=True" if is_gain else ""
     text = f"the same numbers as torch's own steps, {slow / fast:.1f} times as fast{may}"
     return Finding("note" if is_gain else "ok", name, text)
-
-
-def _shared_model(trial: Trial) -> Finding:
-    """Return what one network for all clients gains; `check_clients` finds what it breaks."""
-    made, size = _seconds(trial.network), TIMED.batch_size
-    steps = max(len(trial.data.train) // CLIENTS // size, 1)
-    trained = steps * _step_seconds(trial)
-    text = f"{made * 1e3:.2g} ms to make a network, {trained * 1e3:.2g} ms to train it on "
-    text += f"{steps * size} examples"
-    if trial.task.shared_model or made < MODEL_SHARE * trained:
-        return Finding("ok", "shared_model", text)
-    if depends_on_others(trial.saying(shared_model=True)):
-        return Finding("note", "shared_model", f"{text}; one network for all would give others")
-    may = "one network gives two clients the same numbers: you may say shared_model=True"
-    return Finding("note", "shared_model", f"{text}; {may}")
 
 
 def _difference(trial: Trial, name: str) -> str:
@@ -121,6 +104,9 @@ def _difference(trial: Trial, name: str) -> str:
     Raises:
         TaskError: It does, and the task says that it may be taken.
     """
+    if name == "shared_model":  # said, it is an error of `check_clients`
+        differs = not trial.task.shared_model and depends_on_others(trial.saying(shared_model=True))
+        return "a client's training would depend on who trained before" if differs else ""
     try:
         plain, fast = (_changes(trial.saying(**{name: own}), LARGE_STEP, 0) for own in BOTH)
         found = [("its steps change", _apart(plain, fast))]
@@ -185,19 +171,24 @@ def _apart(one: Changes, other: Changes) -> str:
     return ""
 
 
-def _step_seconds(trial: Trial) -> float:
-    """Return the seconds of a step of a client, for which a network is made before."""
-    rows = torch.arange(len(trial.data.train))[: TIMED.batch_size * TIMED.local_steps]
-    networks = list[nn.Module]()
+def _client_seconds(trial: Trial) -> float:
+    """Return the seconds of a client that makes its network, unless that is shared, and trains it.
+
+    Of each the least of some times: the first may import what torch needs.
+    """
+    count, networks = len(trial.data.train), list[nn.Module]()
+    rows = torch.arange(count)[: TIMED.batch_size * TIMED.local_steps]
     client = _client(trial, rows, networks.pop)
     start = read_arrays(trial.network(), trial.arrays.sent)
+
+    def making() -> float:
+        return timeit.timeit(lambda: networks.append(trial.network()), number=1)
+
     with calling("model", "in training"):
-        seconds = _seconds(
-            lambda: client.train(start, TIMED), lambda: networks.append(trial.network())
-        )
-    return seconds / TIMED.local_steps
-
-
-def _seconds(call: Callable[[], object], before: Callable[[], object] = bool) -> float:
-    """Return the seconds of a call, the least of some: the first may import what torch needs."""
-    return min(timeit.repeat(call, before, number=1, repeat=REPEATS))
+        times = [
+            (making(), timeit.timeit(lambda: client.train(start, TIMED), number=1))
+            for _ in range(REPEATS)
+        ]
+    made, trained = (min(own) for own in zip(*times, strict=True))
+    steps = max(count // CLIENTS // TIMED.batch_size, 1)
+    return (0.0 if trial.task.shared_model else made) + steps * trained / TIMED.local_steps

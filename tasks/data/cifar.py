@@ -59,6 +59,5 @@ CIFAR10 = Sources(
     read=read,
     schema=Schema(np.uint8, SHAPE, classes=10),
     torchvision="CIFAR10",
-    hub="uoft-cs/cifar10",
     column="img",
 )

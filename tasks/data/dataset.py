@@ -47,7 +47,7 @@ class DataOptions:
     """Where to look for a data set.
 
     Attributes:
-        source: "mirror", "hub", "embedded" or "auto"; "auto" takes the first available of cache,
+        source: "mirror", "embedded" or "auto"; "auto" takes the first available of cache,
             mirror and embedded default.
         directory: A directory with the data set's canonical files; if set, nothing else is used.
         own: The directory holds one device's own examples: it may hold NumPy archives instead of

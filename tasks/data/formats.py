@@ -35,7 +35,7 @@ def read_own(paths: list[Path], schema: Schema, column: str) -> Splits:
     Args:
         paths: The files.
         schema: What the data set's examples look like.
-        column: As for `read_rows`; empty if the hub does not have the data set.
+        column: As for `_read_rows`; empty if the hub does not have the data set.
 
     Raises:
         DataError: A file is corrupt, or its examples do not fit the schema.
@@ -49,11 +49,11 @@ def read_own(paths: list[Path], schema: Schema, column: str) -> Splits:
 
             if not column:
                 raise DataError(f"{folder} has rows of the hub, which lacks this data set")
-            splits = [schema.check(read_rows(datasets.load_from_disk(str(folder)), column))]
+            splits = [schema.check(_read_rows(datasets.load_from_disk(str(folder)), column))]
     return splits[0], splits[1] if len(splits) > 1 else splits[0].part(slice(0))
 
 
-def read_rows(rows: Any, column: str) -> Split:
+def _read_rows(rows: Any, column: str) -> Split:
     """Return the examples of a `datasets.Dataset` of images, as `read_torchvision` does.
 
     Args:

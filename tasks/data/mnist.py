@@ -65,7 +65,6 @@ MNIST = Sources(
     read=read,
     schema=Schema(np.uint8, (28, 28), classes=10),
     torchvision="MNIST",
-    hub="ylecun/mnist",
     column="image",
     embedded=_embedded,
     embedded_title=(
@@ -80,6 +79,5 @@ FASHION_MNIST = Sources(
     read=read,
     schema=MNIST.schema,
     torchvision="FashionMNIST",
-    hub="zalando-datasets/fashion_mnist",
     column="image",
 )

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from tasks.data.cache import cache_root, cached_file, files_key, load_cached, reporting_write_errors
 from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
-from tasks.data.formats import find_own, read_own, read_rows, read_torchvision
+from tasks.data.formats import find_own, read_own, read_torchvision
 
 logger = logging.getLogger("fedavg_app.data")
 
@@ -36,8 +36,7 @@ class Sources:
         parser_packages: Installed packages that the parsed arrays depend on; their versions are
             part of the name in the cache.
         torchvision: The class in `torchvision.datasets`, which knows mirrors and checksums.
-        hub: The data set's name on the Hugging Face hub, where its rows are labelled images.
-        column: The column with the images there.
+        column: The column with the images in the hub's copy, as ``flwr-datasets create`` saves it.
         embedded: Parses the part that an installed Python package ships.
         embedded_title: Human-readable description of that part.
     """
@@ -50,7 +49,6 @@ class Sources:
     schema: Schema
     parser_packages: tuple[str, ...] = ()
     torchvision: str = ""
-    hub: str = ""
     column: str = ""
     embedded: Callable[[], Splits] | None = None
     embedded_title: str = ""
@@ -70,7 +68,6 @@ class Sources:
             return self._first_available()
         parse = {
             "mirror": self._download if self.torchvision else None,
-            "hub": self._load_hub if self.hub else None,
             "embedded": self.embedded,
         }.get(options.source)
         asked = f"data-source = {options.source!r}: {self.label}"
@@ -86,8 +83,6 @@ class Sources:
         ways = [f"give data-dir, a directory with {self.files}"]
         if self.torchvision:
             ways.append("connect to the network and take data-source=mirror")
-        if self.hub:
-            ways.append(f"take data-source=hub ({self.hub})")
         if self.embedded is not None:
             ways.append("take data-source=embedded")
         return ", or ".join(ways)
@@ -165,12 +160,3 @@ class Sources:
                 return read_torchvision(self.torchvision, Path(downloads), download=True)
         finally:
             socket.setdefaulttimeout(before)
-
-    def _load_hub(self) -> Splits:
-        import datasets
-
-        # Without a network it logs two lines for each of its tries; the last error says it all.
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-        rows = datasets.load_dataset(self.hub)
-        train, test = (read_rows(rows[name], self.column) for name in ("train", "test"))
-        return train, test

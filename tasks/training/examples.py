@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tasks.data.dataset import first_leaf, leaves, map_leaves
+from tasks.data.dataset import first_leaf, map_leaves
 
 CPU = torch.device("cpu")
 
@@ -170,8 +170,3 @@ def call_in_bf16(model: nn.Module, inputs: Any) -> Any:
     return map_leaves(
         lambda output: output.float() if output.dtype == torch.bfloat16 else output, outputs
     )
-
-
-def bytes_of(values: Any) -> int:
-    """Return the bytes of all tensors of a value."""
-    return sum(array.nbytes for array in leaves(values))

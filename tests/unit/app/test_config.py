@@ -89,7 +89,7 @@ def test_keys_that_may_differ_on_resume_are_exactly_these():
     "values",
     [
         {"local_epochs": 0}, {"local_epochs": 5, "local_steps": 1}, {"strategy_args": "eta ="},
-        {"strategy_args": "a-name = 1, a_name = 2"}, {"data_dir": "/data", "data_source": "hub"},
+        {"strategy_args": "a-name = 1, a_name = 2"}, {"data_dir": "/data", "data_source": "mirror"},
     ],
 )  # fmt: skip
 def test_incompatible_keys_make_no_config(values):

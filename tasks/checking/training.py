@@ -189,6 +189,6 @@ def _client_seconds(trial: Trial) -> float:
             (making(), timeit.timeit(lambda: client.train(start, TIMED), number=1))
             for _ in range(REPEATS)
         ]
-    made, trained = (min(own) for own in zip(*times, strict=True))
+    made, trained = (min(time[kind] for time in times) for kind in (0, 1))
     steps = max(count // CLIENTS // TIMED.batch_size, 1)
     return (0.0 if trial.task.shared_model else made) + steps * trained / TIMED.local_steps

@@ -156,10 +156,6 @@ class Task:
             found[name].higher_is_better = Objective.parse(self.objective).higher_is_better
         return found
 
-    def predictions(self, outputs: Any) -> Any:
-        """Return the outputs as metrics get them."""
-        return outputs if self.predict is None else self.predict(outputs)
-
     def examples(self, split: Split, device: torch.device, *, training: bool = False) -> Examples:
         """Return a split of the data on the device, prepared when it is needed.
 

@@ -6,7 +6,7 @@ from the task; an alias has the class of its first name.
 """
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,6 @@ class ModelArrays:
             ValueError: As for `aliases_of`, the state dict has an entry that is no tensor or has no
                 shape yet, or no parameter is trained.
         """
-        trained, fixed, buffers = list[str](), list[str](), list[str]()
         state = state_of(model)
         for name, tensor in state.items():
             if not isinstance(tensor, Tensor):
@@ -57,16 +56,14 @@ class ModelArrays:
                 fix = "run an example through the network in model()"
                 raise ValueError(f"array {name!r} has no shape yet: {fix}")
         aliases = aliases_of(state)
-        for name, tensor in state.items():
-            if name in aliases:
-                continue
-            if not isinstance(tensor, nn.Parameter):
-                buffers.append(name)
-            else:
-                (trained if tensor.requires_grad else fixed).append(name)
+        own = {name: tensor for name, tensor in state.items() if name not in aliases}
+        parameters = {name: own[name] for name in own if isinstance(own[name], nn.Parameter)}
+        trained = tuple(name for name, weight in parameters.items() if weight.requires_grad)
+        fixed = tuple(name for name in parameters if name not in trained)
         if not trained:
             raise ValueError("no parameter of the model requires a gradient")
-        return cls(tuple(state), tuple(trained), tuple(fixed), tuple(buffers), aliases)
+        buffers = tuple(name for name in own if name not in parameters)
+        return cls(tuple(state), trained, fixed, buffers, aliases)
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -154,24 +151,23 @@ def read_arrays(model: nn.Module, names: tuple[str, ...]) -> Arrays:
     """
     state = state_of(model)
     try:
-        return dict(zip(names, to_arrays(state[name] for name in names), strict=True))
+        return to_arrays({name: state[name] for name in names})
     except TypeError as error:
         raise ValueError(f"{error}, which NumPy lacks: convert the model to float32") from error
 
 
-def to_arrays(tensors: Iterable[Tensor]) -> list[NDArray[np.generic]]:
+def to_arrays(tensors: Mapping[str, Tensor]) -> Arrays:
     """Return copies of the tensors, on whatever device they are, as arrays in C order.
 
     Those of bfloat16, which NumPy lacks, become float32, which holds all their values.
     """
-    detached = [
-        tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
-        for tensor in tensors
-    ]
-    copies = [tensor.to("cpu", non_blocking=True) for tensor in detached]
-    if any(tensor.is_cuda for tensor in detached):
+    copies = {}
+    for name, tensor in tensors.items():
+        values = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+        copies[name] = values.to("cpu", non_blocking=True)
+    if any(tensor.is_cuda for tensor in tensors.values()):
         torch.cuda.synchronize()  # once for all of them
-    return [copy.numpy().copy(order="C") for copy in copies]
+    return {name: copy.numpy().copy(order="C") for name, copy in copies.items()}
 
 
 def fixed_fingerprint(model: nn.Module, arrays: ModelArrays) -> str:

@@ -58,7 +58,7 @@ def _measured(task: Task, metric: Metric, outputs: Any, targets: Any) -> float:
         ValueError: It is another where states of parts are put together, or the metric changes what
             it is given.
     """
-    given = task.predictions(outputs), targets
+    given = task.predict(outputs) if task.predict else outputs, targets
     before = copies(given)
     value = metric.value([metric.of_batch(*given)])
     if not same(before, tuple(leaves(given))):

@@ -4,8 +4,8 @@ import hashlib
 import inspect
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,19 @@ def load_cached(
             or is damaged.
     """
     path = cached_file(name, parse, version)
-    with reporting_write_errors(path):
+    with using_cache(path):
         found = path.is_file()
     if not found:
         splits = parse()
-        with reporting_write_errors(path):
+        with using_cache(path):
             _write(path, *splits, private=options.own)
     with reading(f"the data cache {path}", "delete it and run again"):
         return _read(path, options, description)
+
+
+def using_cache(path: Path) -> AbstractContextManager[None]:
+    """Return what turns an error of writing into the cache into a `DataError` with its fix."""
+    return reading(f"the data cache {path}", f"set ${CACHE_VARIABLE} to a writable directory")
 
 
 def files_key(paths: Iterable[Path]) -> str:
@@ -90,22 +95,9 @@ def files_key(paths: Iterable[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-@contextmanager
-def reporting_write_errors(path: Path) -> Iterator[None]:
-    """Turn an error of using the cache into a `DataError` that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"cannot write the data cache {path}: {error.strerror or error}; "
-            f"set ${CACHE_VARIABLE} to a writable directory"
-        ) from error
-
-
 def _file_of(parse: Callable[..., Any]) -> Path:
     """Return the file that defines a function: of a partial or a decorated one, the innermost."""
-    while isinstance(parse, partial) or hasattr(parse, "__wrapped__"):
-        parse = parse.func if isinstance(parse, partial) else parse.__wrapped__
+    parse = inspect.unwrap(parse.func if isinstance(parse, partial) else parse)
     try:
         file = inspect.getfile(parse if inspect.isroutine(parse) else type(parse))
     except TypeError:  # a function that is written in C

@@ -114,13 +114,10 @@ class Split:
                     raise DataError(f"the {name} are a {kind}: give a NumPy array")
                 if array.dtype.kind not in "biuf":
                     raise DataError(f"the {name} are {array.dtype}: give numbers")
-        if len({len(array) for array in leaves((self.inputs, self.targets))}) > 1:
-            numbers, targets = (
-                " and ".join(str(len(array)) for array in leaves(values)) or "no"
-                for values in (self.inputs, self.targets)
-            )
-            text = f"there are {numbers} inputs, but {targets} targets: give as many of both"
-            raise DataError(text)
+        numbers = [len(array) for array in leaves((self.inputs, self.targets))]
+        if len(set(numbers)) > 1:
+            text = " and ".join(map(str, numbers))
+            raise DataError(f"inputs and targets have {text} examples: give as many of each")
 
     def part(self, rows: "NDArray[np.int64] | slice") -> "Split":
         """Return some of the examples."""

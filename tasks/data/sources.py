@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tasks.data.cache import cache_root, cached_file, files_key, load_cached, reporting_write_errors
+from tasks.data.cache import cache_root, cached_file, files_key, load_cached, using_cache
 from tasks.data.dataset import DataError, DataOptions, Dataset, Schema, Splits, reading
 from tasks.data.formats import find_own, read_own, read_torchvision
 
@@ -152,7 +152,7 @@ class Sources:
 
     def _download(self) -> Splits:
         folder, before = cache_root(), socket.getdefaulttimeout()
-        with reporting_write_errors(folder):
+        with using_cache(folder):
             folder.mkdir(parents=True, exist_ok=True)
         socket.setdefaulttimeout(CONNECT_SECONDS)
         try:

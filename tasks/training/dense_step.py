@@ -1,6 +1,5 @@
 """SGD steps of networks that end in dense layers, without autograd for these layers."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
@@ -13,19 +12,8 @@ from tasks.training.sgd_update import SGDUpdate
 DenseLayer = nn.Linear | nn.ReLU
 
 
-@dataclass(frozen=True)
-class SplitModel:
-    """A network that ends in dense layers.
-
-    Attributes:
-        first: The layers before them.
-        first_weights: Those of their weights that are trained.
-        dense: The dense layers, the last of them linear. They get inputs (n, features).
-    """
-
-    first: nn.Sequential
-    first_weights: list[Tensor]
-    dense: list[DenseLayer]
+# The layers before the dense ones, and these, the last of them linear.
+SplitModel = tuple[nn.Sequential, list[DenseLayer]]
 
 
 @lru_cache(maxsize=4)  # a process has few models, and trains each for many clients
@@ -56,8 +44,7 @@ def split_model(model: nn.Module) -> SplitModel | None:
         return None
     if any(isinstance(layer, nn.Linear) and "weight" not in layer._parameters for layer in dense):
         return None  # it is computed from others, as by `torch.nn.utils.weight_norm`
-    first = model[:before]
-    return SplitModel(first, [w for w in first.parameters() if w.requires_grad], dense)
+    return model[:before], dense
 
 
 class DenseStep:
@@ -74,12 +61,13 @@ class DenseStep:
     """
 
     def __init__(self, model: SplitModel, update: SGDUpdate) -> None:
-        self._first, self._first_weights = model.first, model.first_weights
-        self._dense, self._update = model.dense, update
+        self._first, self._dense = model
+        self._has_first = any(weight.requires_grad for weight in self._first.parameters())
+        self._update = update
 
     def __call__(self, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
         """Take one step; return the loss before it."""
-        if not self._first_weights:
+        if not self._has_first:
             with torch.no_grad():
                 outputs = self._first(inputs)
                 return self._dense_step(outputs, targets, learning_rate)[0]
@@ -122,12 +110,12 @@ class DenseStep:
                 gradient = torch.ops.aten.threshold_backward(gradient, saved, 0)
             else:
                 left = gradient.t()
-                if place or self._first_weights:
+                if place or self._has_first:
                     gradient = gradient @ layer.weight
                 self._update.add_product(layer.weight, left, saved, learning_rate)
                 if layer.bias is not None:
                     self._update.add_product(layer.bias, left, ones, learning_rate)
-        return loss, gradient.view_as(outputs) if self._first_weights else None
+        return loss, gradient.view_as(outputs) if self._has_first else None
 
 
 def _cross_entropy_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,8 @@ from torch import nn
 from tasks.base import Task
 from tasks.data.dataset import first_leaf
 from tasks.metrics import Metric, State, value_or_nan
-from tasks.training.batch_size import efficient_batch_size
-from tasks.training.examples import Examples, call_model, count_predictions, number_of
-from tasks.training.random_streams import evaluation_seed, seeded
+from tasks.training.examples import call_model, count_predictions, number_of
+from tasks.training.random_streams import derive_seed, seeded
 
 
 class BatchResult(NamedTuple):
@@ -79,12 +78,14 @@ class Evaluator:
             ValueError: A metric's state cannot be right.
         """
         model = self.network().eval()
-        seed, is_torch = evaluation_seed(self._seed, place, self._client), self._task.shared_model
-        with seeded(seed, first_leaf(inputs).device, only_torch=is_torch):
+        # The same whoever evaluates the batch, and when.
+        whose = ("test",) if self._client is None else (self._client, "client-test")
+        seed, device = derive_seed(self._seed, place, *whose), first_leaf(inputs).device
+        with seeded(seed, device, only_torch=self._task.shared_model):
             outputs = call_model(model, inputs)
             count = int(count_predictions(number_of(inputs), targets))
             loss = self._task.loss(outputs, targets).item() * count
-            found = self._task.predictions(outputs)
+            found = self._task.predict(outputs) if self._task.predict else outputs
             states = {
                 name: metric.of_batch(found, targets) for name, metric in self._metrics.items()
             }
@@ -113,14 +114,3 @@ def combine(
         for name, metric in metrics.items()
     }
     return Scores(loss / predictions, values)
-
-
-def evaluate(
-    task: Task, network: Callable[[], nn.Module], examples: Examples, seed: int, client: int
-) -> list[BatchResult]:
-    """Return the results of the model on a client's examples, batch by batch."""
-    first, _ = examples.slice(0, 1)
-    evaluator = Evaluator(task, network, seed, client)
-    model = evaluator.network() if task.shared_model else None
-    places = examples.places(efficient_batch_size(task, model, first))
-    return [evaluator.batch(start, *examples.slice(start, end)) for start, end in places]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasks.base import Task
 from tasks.model_arrays import Arrays, ModelArrays, load_arrays, state_of, to_arrays
 from tasks.training.batch_size import efficient_batch_size, normalises_batches
-from tasks.training.evaluation import BatchResult, combine, evaluate
+from tasks.training.evaluation import BatchResult, Evaluator, combine
 from tasks.training.examples import Examples, MapStyleExamples, count_predictions
 from tasks.training.optimizer_steps import backward, take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
@@ -106,8 +106,14 @@ class TaskClient:
         size, limit = settings.batch_size, settings.local_steps
         order = torch_generator(settings.seed, "batches", self.partition, settings.server_round)
         if self.task.train is not None:
-            metrics = self._own_training(model, examples.shuffled(order), settings, memory)
-            return self._result(self._sent(model), examples, metrics)
+            memory = {} if memory is None else memory
+            with self._seeded(settings, examples.device):
+                found = self.task.train(model.train(), examples.shuffled(order), settings, memory)
+            if not isinstance(found, Mapping):
+                raise ValueError(f"train returned a {type(found).__name__}: return metrics by name")
+            memory.update({name: np.asarray(value) for name, value in memory.items()})
+            metrics = {name: float(value) for name, value in found.items()}
+            return Result(to_arrays(self._sent(model)), len(examples), metrics)
         # Few steps need few examples; 0, all examples a step or no limit of steps, means all.
         chosen = examples.shuffled(order, limit * size or None)
         if self.task.augment is None:
@@ -122,7 +128,7 @@ class TaskClient:
                 self.task, model, self.arrays, batches, settings.rates(steps), settings,
                 memory, offset,
             )  # fmt: skip
-        return self._result(self._sent(model), examples, {"train-loss": loss})
+        return Result(to_arrays(self._sent(model)), len(examples), {"train-loss": loss})
 
     def gradient(
         self,
@@ -172,7 +178,8 @@ class TaskClient:
             memory.clear()
             memory.update(finite_arrays(found))
         # A buffer is as the pass over the examples left it.
-        return self._result(self._sent(model) | found, examples, {"train-loss": loss.item()})
+        arrays_sent = to_arrays(self._sent(model) | found)
+        return Result(arrays_sent, len(examples), {"train-loss": loss.item()})
 
     def training_loss(
         self, arrays: Mapping[str, NDArray[np.generic]], seed: int
@@ -182,9 +189,7 @@ class TaskClient:
         Args, Raises: As for `test`, of the training examples.
         """
         examples = _required(self._train, "train")
-        network = partial(self._loaded, arrays)
-        results = evaluate(self.task, network, examples, seed, self.partition)
-        return len(examples), combine({}, results).loss
+        return len(examples), combine({}, self._tested(examples, arrays, seed)).loss
 
     @property
     def num_test_examples(self) -> int:
@@ -201,26 +206,17 @@ class TaskClient:
         Raises:
             ValueError: The client has no test examples, or the arrays are not the model's.
         """
-        examples = _required(self._test, "test")
-        network = partial(self._loaded, arrays)
-        return evaluate(self.task, network, examples, seed, self.partition)
+        return self._tested(_required(self._test, "test"), arrays, seed)
 
-    def _own_training(
-        self,
-        model: nn.Module,
-        examples: Examples,
-        settings: TrainingSettings,
-        memory: Memory | None,
-    ) -> dict[str, float]:
-        """Train by the task's own loop; return its metrics."""
-        assert self.task.train is not None
-        with self._seeded(settings, examples.device):
-            memory = {} if memory is None else memory
-            found = self.task.train(model.train(), examples, settings, memory)
-        if not isinstance(found, Mapping):
-            raise ValueError(f"train returned a {type(found).__name__}: return metrics by name")
-        memory.update({name: np.asarray(value) for name, value in memory.items()})
-        return {name: float(value) for name, value in found.items()}
+    def _tested(
+        self, examples: Examples, arrays: Mapping[str, NDArray[np.generic]], seed: int
+    ) -> list[BatchResult]:
+        """Return the results of the model on some examples, batch by batch."""
+        evaluator = Evaluator(self.task, partial(self._loaded, arrays), seed, self.partition)
+        model = evaluator.network() if self.task.shared_model else None
+        first, _ = examples.slice(0, 1)
+        places = examples.places(efficient_batch_size(self.task, model, first))
+        return [evaluator.batch(start, *examples.slice(start, end)) for start, end in places]
 
     def _seeded(
         self, settings: TrainingSettings, device: torch.device
@@ -233,12 +229,6 @@ class TaskClient:
         # Transforms of a map-style training set may draw from any of them.
         only_torch = self.task.shared_model and not isinstance(self._train, MapStyleExamples)
         return seeded(own, device, only_torch=only_torch)
-
-    def _result(
-        self, tensors: Mapping[str, Tensor], examples: Examples, metrics: dict[str, float]
-    ) -> Result:
-        arrays = dict(zip(tensors, to_arrays(tensors.values()), strict=True))
-        return Result(arrays, len(examples), metrics)
 
     def _sent(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the trained model's own arrays that travel, by name.

@@ -155,8 +155,7 @@ class OptimizerUpdate:
 
 def finite_arrays(tensors: Mapping[str, Tensor]) -> Memory:
     """Return copies of the tensors whose values are all finite: NaN would stay in the others."""
-    arrays = dict(zip(tensors, to_arrays(tensors.values()), strict=True))
-    return {name: array for name, array in arrays.items() if np.isfinite(array).all()}
+    return {name: array for name, array in to_arrays(tensors).items() if np.isfinite(array).all()}
 
 
 def _saved(optimizer: optim.Optimizer) -> bytes:

@@ -76,18 +76,6 @@ def local_seed(seed: int, client: int, server_round: int) -> int:
     return derive_seed(seed, "local", client, server_round)
 
 
-def evaluation_seed(seed: int, first_example: int, client: int | None = None) -> int:
-    """Return the seed of what a batch of a test draws, whoever evaluates it and when.
-
-    Args:
-        seed: The run's.
-        first_example: The place of the batch's first example.
-        client: Whose test examples they are; None for the data set's.
-    """
-    whose: tuple[int | str, ...] = ("test",) if client is None else (client, "client-test")
-    return derive_seed(seed, first_example, *whose)
-
-
 def _sequence(seed: int, path: tuple[int | str, ...]) -> np.random.SeedSequence:
     words = [zlib.crc32(step.encode()) if isinstance(step, str) else step for step in path]
     return np.random.SeedSequence([seed, *words])

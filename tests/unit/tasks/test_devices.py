@@ -46,7 +46,7 @@ class OneDevice(TorchDispatchMode):
 @pytest.fixture
 def _no_values(monkeypatch):
     def zeros(tensors):
-        return [np.zeros(tuple(tensor.shape), np.float32) for tensor in tensors]
+        return {name: np.zeros(tuple(t.shape), np.float32) for name, t in tensors.items()}
 
     for module in (local_training, optimizers):
         monkeypatch.setattr(module, "to_arrays", zeros)

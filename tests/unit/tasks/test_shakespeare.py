@@ -4,9 +4,10 @@ import torch
 from torch.nn import functional
 
 from tasks.data.shakespeare import encode
+from tasks.model_arrays import read_arrays
 from tasks.shakespeare import SHAKESPEARE_LSTM
 from tasks.training import batch_size
-from tasks.training.evaluation import combine, evaluate
+from tasks.training.evaluation import combine
 from tasks.training.local_training import TaskClient
 from tests.support.task_clients import gradient
 
@@ -21,7 +22,8 @@ def test_loss_and_accuracy_equal_means_over_single_characters():
     _, test = small()
     model = SHAKESPEARE_LSTM.initial_model(2).eval()
     examples = SHAKESPEARE_LSTM.examples(test, torch.device("cpu"))
-    results = evaluate(SHAKESPEARE_LSTM, lambda: model, examples, 0, 0)
+    client = TaskClient(SHAKESPEARE_LSTM, lambda: model, None, examples)
+    results = client.test(read_arrays(model, client.arrays.sent), 0)
     scores = combine(SHAKESPEARE_LSTM.test_metrics(), results)
     losses, right = [], []
     for inputs, targets in zip(test.inputs, test.targets, strict=True):

@@ -104,7 +104,10 @@ def test_one_training_example_is_enough():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"targets": np.zeros(9, np.int64)}, "there are 10 inputs, but 9 targets: give as many"),
+        (
+            {"targets": np.zeros(9, np.int64)},
+            "inputs and targets have 10 and 9 examples: give as many",
+        ),
         ({"targets": torch.zeros(10)}, "the targets are a Tensor: give a NumPy array"),
         ({"inputs": [1] * 10}, "the inputs are a list: give a NumPy array"),
         ({"targets": np.array(["a"] * 10)}, "the targets are <U1: give numbers"),

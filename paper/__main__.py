@@ -33,17 +33,24 @@ def sweep(
         Path, typer.Argument(exists=True, dir_okay=False, help="the experiment's TOML file")
     ],
     *,
+    boards: Annotated[Path, typer.Option(help="the folder of boards")] = BOARDS,
     results: Results = RESULTS,
     data_dir: DataDir = None,
     jobs: Annotated[int, typer.Option(min=0, help="runs at a time; 0 is one per core")] = 0,
 ) -> None:
-    """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/."""
+    """Run what is missing of an experiment: a table of a paper as a file in paper/experiments/.
+
+    A file whose key "board" names a board enters its rows there.
+    """
     from fedavg_app.ray_engine.ray_cluster import usable_cpus
     from fedavg_app.sweep.run_process import shared_launcher
-    from paper.experiments import load
+    from paper.boards import load_table
+    from paper.sweep import check_data
     from paper.sweep import sweep as run_missing
 
-    loaded, jobs = load(experiment), jobs or usable_cpus()
+    loaded, jobs = load_table(experiment, boards), jobs or usable_cpus()
+    if loaded.board:
+        check_data(loaded, data_dir)
     with shared_launcher(data_dir, jobs) as launch:
         run_missing(loaded, results, launch, jobs)
 
@@ -71,37 +78,6 @@ def board(*, boards: Boards = BOARDS, results: Results = RESULTS) -> None:
     from paper.board_page import write_page
 
     typer.echo(f"boards: {write_page(boards, results)}")
-
-
-@app.command()
-def enter(
-    strategy: Annotated[str, typer.Argument(help="a name, or package.module:Class of your own")],
-    *,
-    board: Annotated[str, typer.Option(help="the board's name: that of a file in paper/boards/")],
-    strategy_args: Annotated[str, typer.Option(help="the strategy's arguments, in TOML")] = "",
-    name: Annotated[str, typer.Option(help="what the board calls the method")] = "",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="another key: learning-rate=0.1; repeat it")
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="seeds, with commas between them")] = "1,2,3",
-    boards: Boards = BOARDS,
-    results: Results = RESULTS,
-    data_dir: DataDir = None,
-    jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
-) -> None:
-    """Enter a strategy on a board: run the missing seeds, and print its rank."""
-    from fedavg_app.sweep.run_process import shared_launcher
-    from paper.boards import load_board
-    from paper.enter import describe_place, entry_keys, plan_entry
-    from paper.sweep import sweep as run_missing
-
-    entered = load_board(boards, board)
-    keys = entry_keys(entered, strategy, strategy_args, set_ or [])
-    config, experiment = plan_entry(entered, keys, seeds, data_dir)
-    with shared_launcher(data_dir, jobs) as launch:
-        run_missing(experiment, results, launch, jobs, name)
-    for line in describe_place(entered, config, results):
-        typer.echo(line)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ docs/leaderboard.md has the keys of a board's file in paper/boards/, and what is
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -15,11 +14,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedavg_app.config import RunConfig, kebab, parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.links import LinkName
+from fedavg_app.results.comparison_names import SEED
+from fedavg_app.server.preparation import resolve
 from fedavg_app.sweep.grid import read_keys
 from fedavg_app.sweep.planned_run import Identity, settings
-from paper.experiments import Column, Keys, Measure, problems
+from paper.experiments import (
+    Column,
+    Experiment,
+    Keys,
+    Measure,
+    in_order,
+    load,
+    parse_table,
+    problems,
+)
 from paper.records import Record
-from paper.tables import measure
+from paper.tables import compare_records, measured
 from tasks.training.training_settings import LocalWork
 
 # In these keys the methods of a board may differ; in all others its entries are alike.
@@ -73,12 +83,19 @@ class Board(BaseModel):
         Raises:
             ConfigError: A key is the board's, unknown, or has a value that cannot be used.
         """
-        fixed = set(map(kebab, RunConfig.model_fields)) - {*METHOD, LIMIT, TESTS}
-        for key in keys:
-            if key in fixed:
-                fix = f"all entries of {self.name} share it; leave it out"
-                raise ConfigError(key, keys[key], fix)
+        self.refuse_shared(keys)
         return with_clients(parse_config({**self.shared, **keys}))
+
+    def refuse_shared(self, keys: Keys) -> None:
+        """Check that an entry may choose these keys.
+
+        Raises:
+            ConfigError: All entries share one.
+        """
+        fixed = set(map(kebab, RunConfig.model_fields)) - {*METHOD, LIMIT, TESTS}
+        for key in fixed.intersection(keys):
+            fix = f"all entries of {self.name} share it; leave it out"
+            raise ConfigError(key, keys[key], fix)
 
     @property
     def shared(self) -> Keys:
@@ -133,6 +150,33 @@ def load_boards(folder: Path) -> list[Board]:
     return [load_board(folder, path.stem) for path in sorted(folder.glob("*.toml"))]
 
 
+def load_table(path: Path, folder: Path) -> Experiment:
+    """Return the experiment in a file, or its entries on a board of a folder.
+
+    Raises:
+        ConfigError: It is neither, or an entry has a key that all entries of the board share, or a
+            value that cannot be used.
+    """
+    content = read_keys(path, "experiment")
+    if "board" not in content:
+        return load(path)
+    board = load_board(folder, content["board"])
+    for row in [content, *content.get("rows", [])]:
+        keys = row.setdefault("run", {})
+        board.refuse_shared({key: keys[key] for key in keys if key != SEED})
+        if "local-epochs" in keys:
+            keys.setdefault("local-steps", 0)  # steps count before epochs
+    defaults = {SEED: [1, 2, 3], **board.defaults, **content["run"]}
+    table = parse_table(path, f"board-{board.name}", {
+        "title": board.title, "source": "entries", "measure": MEASURES[0], "data": board.data,
+        "columns": [{"name": board.name}], **content, "run": {**board.shared, **defaults},
+    })  # fmt: skip
+    for _, run in in_order(table.cells()):
+        assert isinstance(run.config, RunConfig)
+        resolve(run.config)
+    return table
+
+
 def standings(board: Board, records: Iterable[Record]) -> list[Row]:
     """Return the board's rows: the row that sends least up to the highest target comes first.
 
@@ -166,17 +210,15 @@ def _at_least(target: float | str, highest: float) -> bool:
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Record]) -> Row:
     # The time of epochs and of single gradients is not known (`paper.tables.computing_seconds`).
     timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
-    scores = {
-        (target, kind): tuple(_score(board, entry, target, kind) for entry in runs)
-        if timed or kind != "minutes-to-target"
-        else ()
-        for target, kind in product(board.targets, MEASURES)
-    }
+    scores = {}
+    for target in board.targets:
+        column = Column(name=board.name, target=target, link=board.link)
+        compared = compare_records(runs, column)
+        for kind in MEASURES:
+            own = measured(compared, kind)
+            has_it = timed or kind != "minutes-to-target"
+            scores[target, kind] = tuple(own[str(run.path)] for run in runs) if has_it else ()
     return Row(method, tuple(runs), scores)
-
-
-def _score(board: Board, entry: Record, target: float, kind: Measure) -> float | None:
-    return measure(entry, kind, Column(name=board.name, target=target, link=board.link))
 
 
 def _one_a_seed(board: Board, runs: Sequence[Record]) -> list[Record]:
@@ -187,10 +229,11 @@ def _one_a_seed(board: Board, runs: Sequence[Record]) -> list[Record]:
     """
     found = [(dict(entry.identity), entry) for entry in runs]
     longest = max(own[LIMIT] for own, _ in found)
+    column = Column(name=board.name, target=board.targets[-1])
+    arrived = measured(compare_records(runs, column), "rounds-to-target")
     short = {
         own[LIMIT] for own, entry in found
-        if own[LIMIT] < longest
-        and _score(board, entry, board.targets[-1], "rounds-to-target") is None
+        if own[LIMIT] < longest and arrived[str(entry.path)] is None
     }  # fmt: skip
     counted = [(own["seed"], own[TESTS], own[LIMIT], entry) for own, entry in found
                if own[LIMIT] not in short]  # fmt: skip

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paper.experiments import Entry, Experiment, Measure, Run
+from fedavg_app.sweep.planned_run import PlannedRun
+from paper.experiments import Cell, Entry, Experiment, Measure
 from paper.records import command_line
-from paper.tables import Done, Result, measure
+from paper.tables import Done, Result
 from paper.text import NONE, SYMBOLS, duration, entry, number, seeds, spread, times
 
 # Within so much of the paper's value a claim counts as reproduced: relative, and for accuracies in
@@ -40,10 +41,10 @@ def notes(result: Result, kind: Measure) -> list[str]:
     records, column = [run.record for run in result.best], result.cell.column
     if not records:
         return []
-    found = [setting(result.best[0].run)]
+    found = [setting(result.cell, result.best[0].run)]
     if result.value is None:
         rounds = max(min(record.summary["rounds"], column.within or math.inf) for record in records)
-        best = max(measure(record, "best-accuracy", column) or 0.0 for record in records)
+        best = max(run.best for run in result.best)
         found.append(f"in {rounds:,} rounds, best {100 * best:.1f} %")
     elif any(record.status == "diverged" for record in records):
         found.append("diverged later")
@@ -54,14 +55,13 @@ def notes(result: Result, kind: Measure) -> list[str]:
     return [note for note in found if note]
 
 
-def setting(run: Run) -> str:
+def setting(cell: Cell, run: PlannedRun) -> str:
     """Return the values that a run takes of its cell's grid, but for the seed."""
-    return ", ".join(
-        f"{SYMBOLS.get(key, key)} = {value}" for key, value in run.chosen.items() if key != "seed"
-    )
+    values = run.config.model_dump(by_alias=True)
+    return ", ".join(f"{SYMBOLS.get(key, key)} = {values[key]}" for key in cell.grid)
 
 
-def anchor(experiment: Experiment, run: Run) -> str:
+def anchor(experiment: Experiment, run: PlannedRun) -> str:
     """Return the name of a run's place on the page."""
     return f"{experiment.name}--{run.slug}"
 
@@ -74,7 +74,7 @@ def outcome(done: Done | None, kind: Measure) -> str:
     return value + (", diverged" if done.record.status == "diverged" else "")
 
 
-def command(run: Run, done: Done | None) -> str:
+def command(run: PlannedRun, done: Done | None) -> str:
     """Return a run's command: the one that made it, or would make it."""
     return done.record.repeat if done else command_line(run.config)
 

@@ -1,160 +1,88 @@
-"""An experiment's learning curves as PNG: a panel for every column, a line for every row."""
+"""An experiment's learning curves by `fedavg compare`: a figure for every column."""
 
-import math
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-
-from fedavg_app.callbacks.figures import COLORS, GREY, save_figure, use_log_scale
+from fedavg_app.cli.comparison import Comparison
+from fedavg_app.cli.comparison_figure import draw_comparison
+from fedavg_app.cli.options import Panel
 from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
-from paper.experiments import Experiment, Measure
-from paper.tables import Result, curve_of, spent
+from fedavg_app.results.comparison_names import Name
+from paper.experiments import Experiment
+from paper.tables import Result, compare_records
+from tasks.objective import Objective
 
-# The first seven lines differ in colour and style, all others of a table in one of the two.
-STYLES = (
-    "-", "--", "-.", ":", (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (3, 4)),
-)  # fmt: skip
-PANELS_IN_A_ROW = 2
-TARGET = "target"
-PAPER = {"rounds": "the paper's rounds to the target", "iterations": "the paper's end"}
-PAPER_STYLE: dict[str, Any] = {"linestyle": "", "marker": "D", "markerfacecolor": "none"}
-Against = Literal["rounds", "iterations", "bytes", "minutes"]
+WIDTH, WIDTH_OF_A_PANEL, DPI = 6.6, 2.9, 180  # in inches, at least
+ITERATION = "iteration"
 # Strategies whose clients send as many values as the model has, every round.
 DENSE = ("fedavg", "fedsgd")
+UP, BOTH = "{} sent by a participant", "{} sent and received by it"
 
 
-def axes_of(experiment: Experiment) -> tuple[Against, ...]:
-    """Return what a table's curves are drawn against: rounds or iterations, and bytes.
+def panels_of(experiment: Experiment) -> dict[Panel, str]:
+    """Return what a table's curves are drawn against, with labels: rounds or iterations, and bytes.
 
     Iterations where all runs have a number of local steps, as the STC paper counts: a round with n
     local steps is n iterations. Else no bytes where all runs train one task and send whole models
-    or gradients: the bytes of a round are the same in all, and so are the curves. Minutes alone
-    where those are measured.
+    or gradients: the bytes of a round are the same in all, and so are the curves. Time alone where
+    that is measured.
     """
     if experiment.measure == "minutes-to-target":
-        return ("minutes",)
+        return {Panel.LINK: "{}"}
     planned = [run.config for row in experiment.cells() for cell in row for run in cell.runs]
-    if all(map(_local_steps, planned)):
-        return "iterations", "bytes"
     federated = [config for config in planned if isinstance(config, RunConfig)]
+    in_steps = all(map(_local_steps, planned))
     dense = all(config.strategy in DENSE for config in federated)
     one_task = len({config.task for config in federated}) == 1
-    return ("rounds",) if dense and one_task else ("rounds", "bytes")
+    panels = {Panel.ROUND: ITERATION if in_steps else "round"}
+    if in_steps or not (dense and one_task):
+        panels |= {Panel.UP: UP}
+        panels |= {Panel.BOTH: BOTH} if experiment.measure == "traffic-to-target" else {}
+    return panels
 
 
 def draw_curves(
-    experiment: Experiment, table: Sequence[Sequence[Result]], against: Against, path: Path
-) -> None:
-    """Write the best accuracy so far of the runs that each cell shows, its first seed's.
-
-    There is a panel for every column of which anything was run; one at least has to be. Where both
-    directions count, there are two: of what a participant sends, and of that and what it is sent.
+    table: Sequence[Sequence[Result]], panels: Mapping[Panel, str], stem: Path
+) -> dict[str, Path]:
+    """Write the curves of the runs that each cell shows: best accuracies so far.
 
     Args:
-        experiment: The experiment.
-        table: Its results by row and column.
-        against: "rounds"; "iterations", the local steps of a client that takes part in all rounds;
-            "bytes", the megabytes that such a client has sent, or been sent as well; or "minutes",
-            what these take over the column's link.
-        path: The PNG file.
+        table: An experiment's results by row and column.
+        panels: Of `panels_of`.
+        stem: The files' path without the column's number and ".png".
+
+    Returns:
+        The file of each column in which anything was run, by its name.
     """
     columns = [column for column in zip(*table, strict=True) if any(each.best for each in column)]
-    kinds = [experiment.measure]
-    if against == "bytes" and experiment.measure == "traffic-to-target":
-        kinds = ["upload-to-target", "traffic-to-target"]
-    shown = [(column, kind) for column in columns for kind in kinds]
-    across = min(len(shown), PANELS_IN_A_ROW)
-    down = math.ceil(len(shown) / across)
-    figure = Figure(figsize=(4.4 * across, 3.2 * down + 0.2 * len(table)), layout="constrained")
-    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    names = [Name(row[0].cell.row.name) for row in table]
+    compared = [_compare(column, in_steps=ITERATION in panels.values()) for column in columns]
     # Up to three times the errors that a target leaves: that is where the curves differ.
-    targets = [target for row in table for result in row if (target := _target(result))]
+    targets = [each.target for each in compared if each.target]
     floor = max([0.0, *(1 - 3 * (1 - target) for target in targets)])
-    axes[0].set_ylim(floor, max([each + (1 - each) / 4 for each in targets], default=1.0))
-    for place, (column, kind) in enumerate(shown):
-        axes[place].set_title(column[0].cell.column.name, fontsize=10)
-        _draw_panel(axes[place], column, against, floor, kind)
-        _mark_paper(axes[place], experiment, column, against)
-        if place % across == 0:
-            axes[place].set_ylabel("best test accuracy so far")
-    for unused in axes[len(shown) :]:
-        unused.remove()
-    handles = {str(line.get_label()): line for panel in axes[: len(shown)] for line in panel.lines}
-    for label in PAPER.values():
-        if label in handles:
-            handles[label] = Line2D([], [], color=GREY, label=label, **PAPER_STYLE)
-    names = [*(row[0].cell.row.name for row in table), *PAPER.values(), TARGET]
-    if ordered := [handles[name] for name in names if name in handles]:
-        figure.legend(handles=ordered, loc="outside lower center", ncols=across)
-    save_figure(figure, path)
+    top = max([target + (1 - target) / 4 for target in targets], default=1.0)
+    files = {}
+    for number, (column, own) in enumerate(zip(columns, compared, strict=True), 1):
+        path = stem.with_name(f"{stem.name}-{number}.png")
+        width = max(WIDTH, len(panels) * WIDTH_OF_A_PANEL)
+        own = replace(own, names=names)
+        draw_comparison([own], panels, path, width, (floor, top), log=True, dpi=DPI)
+        files[column[0].cell.column.name] = path
+    return files
 
 
-def _target(result: Result) -> float | None:
-    if not result.best:
-        return None
-    own: float | None = result.best[0].record.summary["target-accuracy"]
-    return result.cell.column.target or own
-
-
-def _mark_paper(
-    axes: Axes, experiment: Experiment, results: Sequence[Result], against: Against
-) -> None:
-    """Mark where the paper's runs reach the target, or end, each in the colour of its curve."""
-    end = experiment.paper_iterations
-    for result, color in zip(results, cycle(COLORS), strict=False):
-        target, paper = _target(result), result.cell.paper
-        if not result.best or not isinstance(paper, float):
-            continue
-        if against == "rounds" and experiment.measure == "rounds-to-target" and target is not None:
-            place = paper, target
-        elif against == "iterations" and experiment.measure == "best-accuracy" and end is not None:
-            place = end, paper
-        else:
-            continue
-        axes.plot(*place, color=color, label=PAPER[against], **PAPER_STYLE)
-
-
-def _draw_panel(
-    axes: Axes, results: Sequence[Result], against: Against, floor: float, kind: Measure
-) -> None:
-    for result, color, style in zip(results, cycle(COLORS), cycle(STYLES), strict=False):
-        if not result.best:
-            continue
-        record, column = result.best[0].record, result.cell.column
-        curve = curve_of(record, column)
-        accuracies = np.maximum.accumulate([accuracy for _, accuracy in curve])
-        if against in ("bytes", "minutes"):
-            is_cost = kind in ("traffic-to-target", "minutes-to-target")
-            places = spent(record, kind if is_cost else "upload-to-target", column)
-        else:
-            steps = _local_steps(parse_saved(record.config)) if against == "iterations" else 1
-            places = np.array([steps * number for number, _ in curve])
-        # The axis is logarithmic. It has no place for the initial model, nor for a run that sends
-        # nothing.
-        start = max(int(np.searchsorted(accuracies, floor)) - 1, 1)
-        if places[-1] > 0:
-            # Tested only once: a line through one point is invisible.
-            marker = "o" if len(curve) == 2 else ""
-            axes.plot(
-                places[start:], accuracies[start:],
-                color=color, linestyle=style, marker=marker, label=result.cell.row.name,
-            )  # fmt: skip
-    for target in set(filter(None, map(_target, results))):
-        axes.axhline(target, color=GREY, linewidth=1, label=TARGET)
-    use_log_scale(axes)
-    sent = "MB sent and received" if kind == "traffic-to-target" else "MB sent"
-    labels = {
-        "rounds": "round", "iterations": "iteration", "bytes": f"{sent} by one participant",
-        "minutes": "minutes",
-    }  # fmt: skip
-    axes.set_xlabel(labels[against])
-    axes.grid(alpha=0.3)
+def _compare(results: Sequence[Result], *, in_steps: bool) -> Comparison:
+    """Return a column's best runs side by side, in iterations if that is asked for."""
+    best = [(result.cell.row.name, run.record) for result in results for run in result.best]
+    labels, records = [name for name, _ in best], [record for _, record in best]
+    compared = compare_records(records, results[0].cell.column, labels)
+    steps = [_local_steps(parse_saved(run.config)) if in_steps else 1 for run in compared.runs]
+    courses = [
+        own.assign(round=own["round"] * number, value=own["value"].cummax())
+        for own, number in zip(compared.courses, steps, strict=True)
+    ]
+    return replace(compared, courses=courses, objective=Objective("accuracy, best so far"))
 
 
 def _local_steps(config: TrainingConfig) -> int:

@@ -4,9 +4,7 @@ docs/experiments.md has the keys of a file in paper/experiments/, which is TOML.
 and the columns say, a row of central training takes over what that knows.
 """
 
-import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,22 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedavg_app.config import (
-    CentralConfig,
-    RunConfig,
-    TrainingConfig,
-    kebab,
-    parse,
-    with_clients,
-)
+from fedavg_app.config import CentralConfig, RunConfig, TrainingConfig, kebab
 from fedavg_app.errors import ConfigError
 from fedavg_app.links import LinkName
-from fedavg_app.sweep.grid import read_keys
+from fedavg_app.results.comparison_names import SEED
+from fedavg_app.sweep.grid import combinations, plan_run, read_keys
+from fedavg_app.sweep.planned_run import PlannedRun
 from tasks.arguments import Arguments
 
 Entry = float | str
-# File names have at most 255 bytes; what writes a file adds some to the name while it does.
-MAX_SLUG = 220
 # Keys of a row with an entry for each column.
 BY_COLUMN = ("paper", "others", "hours")
 Measure = Literal[
@@ -73,27 +64,11 @@ class Row(_Part):
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a cell.
-
-    Attributes:
-        config: Its settings.
-        chosen: The keys that are a grid in its cell, with the values that this run takes.
-        depth: How far down the grid these are: the sum of their positions in the lists.
-        slug: The keys that vary within the table with their values, fit for a file name.
-    """
-
-    config: TrainingConfig
-    chosen: Mapping[str, Any]
-    depth: int
-    slug: str
-
-
-@dataclass(frozen=True)
 class Cell:
     """A cell of the table: all the runs of its grid.
 
     Attributes:
+        grid: The keys with several values, but for the seed.
         paper: What the paper has; None where nothing.
         others: What earlier replications have; None where nothing.
         hours: The estimated hours of a run; 0 if unknown.
@@ -101,7 +76,8 @@ class Cell:
 
     row: Row
     column: Column
-    runs: tuple[Run, ...]
+    grid: tuple[str, ...]
+    runs: tuple[PlannedRun, ...]
     paper: Entry | None
     others: Entry | None
     hours: float
@@ -115,16 +91,16 @@ class Cell:
 class Experiment(_Part):
     """A table and the runs that fill it; the fields are those of the file.
 
-    Where the paper's accuracies are those after ``paper_iterations``, the curves show them there.
+    Where it names a board, its rows are entries there.
     """
 
     name: str
+    board: str = ""
     title: str
     source: str
     measure: Measure
     data: str = ""
     speedup: bool = False
-    paper_iterations: int | None = Field(None, ge=1)
     remarks: list[str] = []
     run: Keys = {}
     columns: list[Column] = Field(min_length=1)
@@ -152,42 +128,28 @@ class Experiment(_Part):
         Raises:
             ConfigError: A run has an unknown key or a value out of its range.
         """
-        keys = [[self._keys(row, column) for column in self.columns] for row in self.rows]
-        flat = [own for row in keys for own in row]
-        varying = {
-            key
-            for key in set().union(*flat)
-            if isinstance(flat[0].get(key), list)
-            or any(own.get(key) != flat[0].get(key) for own in flat)
-        }
         return [
-            [
-                Cell(row, column, tuple(self._runs(row, column, own, varying)), *row.entries(place))
-                for place, (column, own) in enumerate(zip(self.columns, keys_of_row, strict=True))
-            ]
-            for row, keys_of_row in zip(self.rows, keys, strict=True)
+            [self._cell(row, column, place) for place, column in enumerate(self.columns)]
+            for row in self.rows
         ]
 
-    def _runs(self, row: Row, column: Column, keys: Keys, varying: set[str]) -> Iterator[Run]:
-        grid = {key: values for key, values in keys.items() if isinstance(values, list)}
-        for places in product(*(range(len(values)) for values in grid.values())):
-            chosen = {key: grid[key][place] for key, place in zip(grid, places, strict=True)}
-            values = {**keys, **chosen}
-            try:
-                kind = CentralConfig if row.central else RunConfig
-                config: TrainingConfig = with_clients(parse(kind, values))
-            except ConfigError as error:
-                cell = f"{row.name}, {column.name}"
-                raise ConfigError("experiment", self.name, f"{cell}: {error}") from error
-            slug = _slug({key: value for key, value in values.items() if key in varying})
-            yield Run(config, chosen, sum(places), slug)
-
-    def _keys(self, row: Row, column: Column) -> dict[str, Any]:
+    def _cell(self, row: Row, column: Column, place: int) -> Cell:
         shared = self.run | column.run | _added_up([self.run, column.run])
         if row.central:
             known = set(map(kebab, CentralConfig.model_fields))
             shared = {key: value for key, value in shared.items() if key in known}
-        return shared | row.run | _added_up([shared, row.run])
+        keys = shared | row.run | _added_up([shared, row.run])
+        kind = CentralConfig if row.central else RunConfig
+        lists = [key for key, value in keys.items() if isinstance(value, list)]
+        grid = tuple(key for key in lists if key != SEED)
+        try:
+            runs = tuple(
+                plan_run(values, grid, kind, seeded=SEED in lists) for values in combinations(keys)
+            )
+        except ConfigError as error:
+            where = f"{row.name}, {column.name}"
+            raise ConfigError("experiment", self.name, f"{where}: {error}") from error
+        return Cell(row, column, grid, runs, *row.entries(place))
 
 
 def load(path: Path) -> Experiment:
@@ -203,8 +165,17 @@ def load(path: Path) -> Experiment:
             {key: row[key] for key in row if key not in BY_COLUMN} for row in other.get("rows", [])
         ]
         content |= {"run": other.get("run", {}), "rows": rows}
+    return parse_table(path, path.stem, content)
+
+
+def parse_table(path: Path, name: str, content: Keys) -> Experiment:
+    """Return the experiment of a file's content.
+
+    Raises:
+        ConfigError: It is not such a table.
+    """
     try:
-        return Experiment.model_validate({**content, "name": path.stem})
+        return Experiment.model_validate({**content, "name": name})
     except ValidationError as error:
         raise ConfigError("experiment", str(path), problems(error)) from error
 
@@ -215,17 +186,18 @@ def problems(error: ValidationError) -> str:
     return "; ".join(f"{place}: {message}" if place else message for place, message in found)
 
 
-def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, Run]]:
+def in_order(cells: list[list[Cell]]) -> list[tuple[Cell, PlannedRun]]:
     """Return every run once, with the first of its cells: all grids' first values come first.
 
-    Further down the grids come later; among equals those that take the fewest hours come first (0
-    where that is not known), then the order is that of rows, then of columns.
+    Among equals those that take the fewest hours come first (0 where that is not known), then the
+    order is that of rows, then of columns.
     """
-    found: dict[TrainingConfig, tuple[Cell, Run]] = {}
+    found: dict[TrainingConfig, tuple[int, Cell, PlannedRun]] = {}
     for cell in (cell for row in cells for cell in row):
-        for run in cell.runs:
-            found.setdefault(run.config, (cell, run))
-    return sorted(found.values(), key=lambda pair: (pair[1].depth, pair[0].hours))
+        for place, run in enumerate(cell.runs):
+            found.setdefault(run.config, (place, cell, run))
+    ordered = sorted(found.values(), key=lambda entry: (entry[0], entry[1].hours))
+    return [(cell, run) for _, cell, run in ordered]
 
 
 def _added_up(keys: Sequence[Keys]) -> Keys:
@@ -238,13 +210,3 @@ def _added_up(keys: Sequence[Keys]) -> Keys:
         if parts:
             added[name] = texts if any(isinstance(part, list) for part in parts) else texts[0]
     return added
-
-
-def _slug(values: Mapping[str, Any]) -> str:
-    pairs = (f"{key}-{value}" if value != "" else key for key, value in values.items())
-    slug = re.sub(r"[^\w.]+", "-", "_".join(pairs)).strip("-") or "run"
-    encoded = slug.encode()
-    if len(encoded) <= MAX_SLUG:
-        return slug
-    digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
-    return f"{encoded[: MAX_SLUG - 9].decode(errors='ignore')}-{digest}"

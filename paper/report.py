@@ -10,7 +10,7 @@ from fedavg_app.errors import ConfigError
 from paper import cells, text
 from paper.board_page import show_board, write_template
 from paper.boards import load_boards, standings
-from paper.curves import axes_of, draw_curves
+from paper.curves import draw_curves, panels_of
 from paper.experiments import Experiment, load
 from paper.records import RECORDS, Record, by_run, read_all
 from paper.tables import Result, fill
@@ -83,12 +83,12 @@ def _section(experiment: Experiment, found: Sequence[Record], results: Path) -> 
     flat = [result for row in table for result in row]
     runs = {run.config: (result, run) for result in flat for run in result.cell.runs}
     done = {entry.run.config: entry for result in flat for entry in result.done}
-    pictures = []
-    for against in axes_of(experiment) if done else ():
-        path = results / "plots" / f"{experiment.name}-{against}.png"
-        draw_curves(experiment, table, against, path)
-        alt = f"{experiment.title}: best accuracy so far against {against}"
-        pictures.append({"src": _inline(path), "alt": alt})
+    panels = panels_of(experiment)
+    by = " and by ".join(label.format("MB") for label in panels.values())
+    pictures = [
+        {"src": _inline(path), "alt": f"{experiment.title}, {name}: accuracy by {by}", "name": name}
+        for name, path in draw_curves(table, panels, results / "plots" / experiment.name).items()
+    ]
     missing = [result.cell.hours for config, (result, _) in runs.items() if config not in done]
     return {
         "experiment": experiment,

@@ -1,20 +1,28 @@
-"""The numbers of an experiment's table, from records, next to the paper's."""
+"""The numbers of an experiment's table, as `fedavg compare` counts them, next to the paper's."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from pandas import DataFrame
 
-from fedavg_app.config import RunConfig, TrainingConfig, parse_saved
+from fedavg_app.cli.comparison import TO_TARGET, VIRTUAL, Comparison, compare_runs
+from fedavg_app.config import RunConfig, parse_saved
 from fedavg_app.links import LINKS
+from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.server.cohort import cohort_size
 from fedavg_app.server.preparation import load_task
-from fedavg_app.sweep.planned_run import Identity
-from paper.experiments import Cell, Column, Entry, Experiment, Measure, Run
+from fedavg_app.sweep.planned_run import Identity, PlannedRun
+from paper.experiments import Cell, Column, Entry, Experiment, Measure
 from paper.records import Record, find
-from tasks.objective import Objective
+
+# By measure, the columns of a comparison that it adds up, and the size of its unit.
+MEASURES: Mapping[Measure, tuple[Sequence[str], float]] = {
+    "rounds-to-target": (["rounds"], 1), "best-accuracy": (["best_accuracy"], 1),
+    "upload-to-target": (["bytes_up"], 1e6), "traffic-to-target": (["bytes_up", "bytes_down"], 1e6),
+    "minutes-to-target": ([VIRTUAL], 60),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,11 +32,15 @@ class Done:
     Attributes:
         value: What the experiment measures: rounds, an accuracy in [0, 1], megabytes or minutes;
             None where the target was not reached.
+        best: Its best accuracy in the rounds that count.
+        end: What it had spent by its end, or its best accuracy.
     """
 
-    run: Run
+    run: PlannedRun
     record: Record
     value: float | None
+    best: float
+    end: float
 
     @property
     def hours(self) -> float:
@@ -74,37 +86,116 @@ def fill(experiment: Experiment, records: Mapping[Identity, Record]) -> list[lis
     Raises:
         ConfigError: A run of the experiment has settings that cannot be used.
     """
-    table: list[list[Result]] = []
-    for cells in experiment.cells():
-        firsts: Sequence[Result | None] = table[0] if table else [None] * len(cells)
-        table.append(
-            [
-                _result(experiment, cell, records, first)
-                for cell, first in zip(cells, firsts, strict=True)
-            ]
+    columns = [
+        _column(experiment, column, records) for column in zip(*experiment.cells(), strict=True)
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def compare_records(
+    records: Sequence[Record], column: Column, labels: Sequence[str] = ()
+) -> Comparison:
+    """Return the runs of at least one record side by side, in lines of the same label.
+
+    Args:
+        records: The records.
+        column: The accuracy, rounds and link that count; without an accuracy the runs' own does.
+        labels: The lines' names, one for each record; empty for a line each.
+    """
+    runs = [
+        FinishedRun(own.path, own.config, {**own.summary, "status": own.status}, [])
+        for own in records
+    ]
+    target = column.target or records[0].summary["target-accuracy"]
+    labels = labels or [str(record.path) for record in records]
+    courses = [course_of(record, column) for record in records]
+    (compared,) = compare_runs(runs, target, labels=labels, courses=courses)
+    return compared
+
+
+def course_of(record: Record, column: Column) -> DataFrame:
+    """Return what a run had come to by each of its tests, up to the column's limit.
+
+    Bytes are those of one participant: all traffic divided by the participants of a round, as the
+    papers count, so what a participant of every round has sent. What it was sent is the average,
+    which is more for those that have missed rounds. The virtual clock of a run without links is
+    that of these bytes over the column's link, and of the local steps on the reference core; these
+    take no time where epochs, or batches of all examples (batch-size 0), are counted.
+    """
+    kept, config = record.history, parse_saved(record.config)
+    rounds = np.array([each for each in kept.round if each <= (column.within or each)])
+    up, down, clock = (
+        np.array(values or [0] * len(kept.round), float)[: len(rounds)]
+        for values in (kept.bytes_up, kept.bytes_down, kept.virtual_seconds)
+    )
+    if isinstance(config, RunConfig):
+        size = cohort_size(config.fraction_train, config.num_clients)
+        up, down = up / size, down / size
+    if column.link and not kept.virtual_seconds:
+        sent = zip(up, down, rounds, strict=True)
+        clock = np.array([LINKS[column.link].seconds(*each) for each in sent])
+        if isinstance(config, RunConfig) and (examples := config.local_steps * config.batch_size):
+            clock += examples * load_task(config).seconds_per_example * rounds
+    own = {"round": rounds, "value": kept.accuracy[: len(rounds)]}
+    spent = {"bytes_up": up, "bytes_down": down, VIRTUAL: clock}
+    return DataFrame({**own, **spent}, index=rounds)
+
+
+def measured(compared: Comparison, kind: Measure, end: str = TO_TARGET) -> dict[str, float | None]:
+    """Return what each run gives by its record's path; None where the target was not reached.
+
+    Args:
+        compared: The runs.
+        kind: What to measure.
+        end: Of the columns' names: empty for whole runs.
+
+    Returns:
+        Rounds, an accuracy in [0, 1], megabytes (10^6 bytes) that one participant sent, or minutes,
+        interpolated between two tests.
+    """
+    keys, unit = MEASURES[kind]
+    end = "" if kind == "best-accuracy" else end
+    names = [key + end for key in keys]
+    values = compared.numbers.reindex(columns=names).sum(axis="columns", skipna=False) / unit
+    found = zip(compared.numbers["folder"], values, strict=True)
+    return {folder: None if math.isnan(value) else float(value) for folder, value in found}
+
+
+def _column(
+    experiment: Experiment, cells: Sequence[Cell], records: Mapping[Identity, Record]
+) -> Iterator[Result]:
+    kind = experiment.measure
+    found = {run.slug: find(records, run.config) for cell in cells for run in cell.runs}
+    values, best, ends = (dict[str, float | None]() for _ in range(3))
+    if own := {record.path: record for record in found.values() if record}:
+        compared = compare_records(list(own.values()), cells[0].column)
+        values, best = measured(compared, kind), measured(compared, "best-accuracy")
+        ends = measured(compared, kind, end="")
+    first: Result | None = None
+    for cell in cells:
+        done = tuple(
+            Done(run, record, values[path], best[path] or 0.0, ends[path] or 0.0)
+            for run in cell.runs
+            if (record := found[run.slug]) and (path := str(record.path))
         )
-    return table
+        result = _result(experiment, cell, done, first)
+        first = first or result
+        yield result
 
 
 def _result(
-    experiment: Experiment, cell: Cell, records: Mapping[Identity, Record], first: Result | None
+    experiment: Experiment, cell: Cell, done: tuple[Done, ...], first: Result | None
 ) -> Result:
     kind, paper = experiment.measure, cell.paper
-    done = tuple(
-        Done(run, found, measure(found, kind, cell.column))
-        for run in cell.runs
-        if (found := find(records, run.config))
-    )
-    best = best_of_grid(done, kind, cell.column)
-    arrived = [result.value for result in best if result.value is not None]
+    best = best_of_grid(done, kind)
+    arrived = [run.value for run in best if run.value is not None]
     value = float(np.mean(arrived)) if 2 * len(arrived) > len(best) else None
     speedups: dict[str, float | None] = {}
     if experiment.speedup:
         speedups["speedup"] = _ratio(first.value if first else value, value)
         speedups["paper_speedup"] = _ratio(first.cell.paper if first else paper, paper)
         if first and first.value is None and kind != "best-accuracy":
-            ended = (run.record for run in first.best if run.record.status == "finished")
-            ends = [spent(record, kind, first.cell.column)[-1] for record in ended]
+            ends = [run.end for run in first.best if run.record.status == "finished"]
             speedups["speedup_above"] = _ratio(min(ends, default=None), value)
     difference = None
     if value is not None and isinstance(paper, float) and paper:
@@ -112,74 +203,7 @@ def _result(
     return Result(cell, done, best, value, difference=difference, **speedups)
 
 
-def measure(record: Record, kind: Measure, column: Column) -> float | None:
-    """Return what a run gives.
-
-    Args:
-        record: The run.
-        kind: What to measure.
-        column: The accuracy and the rounds that count; None takes the run's own.
-
-    Returns:
-        Rounds, an accuracy in [0, 1], megabytes (10^6 bytes) that one participant sent, or minutes;
-        None where the target was not reached or nothing tested.
-    """
-    curve = curve_of(record, column)
-    if kind == "best-accuracy":
-        return max((accuracy for _, accuracy in curve), default=None)
-    target = column.target or record.summary["target-accuracy"]
-    rounds = Objective().rounds_to_target(curve, target) if target else None
-    if rounds is None or kind == "rounds-to-target":
-        return rounds
-    return float(np.interp(rounds, [number for number, _ in curve], spent(record, kind, column)))
-
-
-def curve_of(record: Record, column: Column) -> list[tuple[int, float]]:
-    """Return (round, test accuracy) for every test of the global model that counts in a column."""
-    curve = zip(record.history.round, record.history.accuracy, strict=True)
-    return [point for point in curve if not column.within or point[0] <= column.within]
-
-
-def spent(record: Record, kind: Measure, column: Column) -> NDArray[np.float64]:
-    """Return the rounds, megabytes or minutes by every test of `curve_of`.
-
-    Megabytes are those of a participant, 10^6 bytes: all traffic divided by the participants of a
-    round, as the papers count, so what a participant of every round has sent. Those of
-    "traffic-to-target" include what participants have been sent on average, which is more for those
-    that have missed rounds.
-    """
-    history, config = record.history, parse_saved(record.config)
-    rounds = np.array(history.round, float)[: len(curve_of(record, column))]
-    if kind in ("rounds-to-target", "best-accuracy"):
-        return rounds
-    if kind == "minutes-to-target" and history.virtual_seconds:
-        return np.array(history.virtual_seconds)[: len(rounds)] / 60
-    up = down = np.zeros(len(rounds))
-    if isinstance(config, RunConfig) and history.bytes_up:
-        participants = cohort_size(config.fraction_train, config.num_clients)
-        up, down = (
-            np.array(each, float)[: len(rounds)] / participants
-            for each in (history.bytes_up, history.bytes_down)
-        )
-    if kind == "minutes-to-target":
-        assert column.link is not None  # the experiment has checked it
-        each = zip(up, down, rounds, strict=True)
-        times = np.array([LINKS[column.link].seconds(*sent) for sent in each])
-        return (times + computing_seconds(config) * rounds) / 60
-    return (up + down if kind == "traffic-to-target" else up) / 1e6
-
-
-def computing_seconds(config: TrainingConfig) -> float:
-    """Return what a round's local steps take on the reference core.
-
-    It is 0 where epochs, or batches of all examples (batch-size 0), are counted.
-    """
-    if not isinstance(config, RunConfig):
-        return 0.0
-    return config.local_steps * config.batch_size * load_task(config).seconds_per_example
-
-
-def best_of_grid(done: Sequence[Done], kind: Measure, column: Column) -> tuple[Done, ...]:
+def best_of_grid(done: Sequence[Done], kind: Measure) -> tuple[Done, ...]:
     """Return the runs with the best setting but for the seed, as the papers choose it: on the test.
 
     Better is where more of the seeds reach the target; then the better mean of those that do; then
@@ -187,15 +211,13 @@ def best_of_grid(done: Sequence[Done], kind: Measure, column: Column) -> tuple[D
     """
     settings: dict[str, list[Done]] = {}
     for entry in done:
-        chosen = {key: value for key, value in entry.run.chosen.items() if key != "seed"}
-        settings.setdefault(repr(sorted(chosen.items())), []).append(entry)
+        settings.setdefault(str(entry.run.method), []).append(entry)
     sign = -1.0 if kind == "best-accuracy" else 1.0
 
     def rank(runs: list[Done]) -> tuple[float, float, float]:
         values = [entry.value for entry in runs if entry.value is not None]
-        accuracies = [measure(entry.record, "best-accuracy", column) or 0.0 for entry in runs]
         mean = sign * float(np.mean(values)) if values else math.inf
-        return 1 - len(values) / len(runs), mean, -max(accuracies)
+        return 1 - len(values) / len(runs), mean, -max(entry.best for entry in runs)
 
     best: list[Done] = min(settings.values(), key=rank, default=[])
     return tuple(best)

@@ -127,7 +127,7 @@ def compare(
         tables = [as_latex(each, spread, own, siunitx=siunitx) for each, own in both]
         _write("latex", latex, "\n".join(tables))
     if plot is not None:
-        draw_comparison(compared, panels, plot, width, ylim)
+        draw_comparison(compared, dict.fromkeys(panels, ""), plot, width, ylim)
         typer.echo(f"figure: {plot}")
 
 

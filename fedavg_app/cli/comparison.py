@@ -68,6 +68,7 @@ def compare_runs(
     link: Link | None = None,
     labels: Sequence[str] = (),
     group_by: Sequence[str] = (),
+    courses: Sequence[DataFrame] = (),
 ) -> list[Comparison]:
     """Return runs side by side, in lines as `group_runs` makes them: a comparison per objective.
 
@@ -78,25 +79,28 @@ def compare_runs(
         link: Over which the messages are timed; else the clock is that of the runs' own links.
         labels: The lines' names, one for each run; empty for none.
         group_by: Keys; a line has the runs with the same values.
+        courses: What runs whose history is not at hand have come to, one `course` for each. All
+            that they have spent up to the target is then interpolated between two tests.
 
     Raises:
         ConfigError: None of the runs has such a key.
     """
     lines, names = group_runs(runs, labels, group_by)
     placed = [(number, line, run) for number, line in enumerate(lines) for run in line.runs]
-    timed = link is not None or all(virtual_times(run.history)[-1] for run in runs)
+    found = dict(zip(map(id, runs), courses or [course(run, link) for run in runs], strict=True))
+    timed = all(own[VIRTUAL].iloc[-1] for own in found.values() if VIRTUAL in own)
     compared = []
     for objective in dict.fromkeys(run.objective for _, _, run in placed):
         own = [entry for entry in placed if entry[2].objective == objective]
-        courses = [course(run, link).drop(columns=[] if timed else VIRTUAL) for _, _, run in own]
+        own_courses = [found[id(run)].drop(columns=[] if timed else VIRTUAL) for _, _, run in own]
         about = [
             (number, line.name, line.method, line.status, run.config.get(SEED), str(run.folder))
             for number, line, run in own
         ]
-        taken = DataFrame([_taken(rounds, objective, target) for rounds in courses], dtype=float)
-        numbers = DataFrame(about, columns=ABOUT).join(taken)
-        found = [run for _, _, run in own]
-        compared.append(Comparison(objective, target, found, courses, numbers, names))
+        taken = [_taken(each, objective, target, is_exact=not courses) for each in own_courses]
+        numbers = DataFrame(about, columns=ABOUT).join(DataFrame(taken, dtype=float))
+        judged = [run for _, _, run in own]
+        compared.append(Comparison(objective, target, judged, own_courses, numbers, names))
     return compared
 
 
@@ -132,7 +136,13 @@ def largest_unit(units: Mapping[str, float], value: float, least: float = 1.0) -
     return fitting[-1] if fitting else next(iter(units.items()))
 
 
-def _taken(rounds: DataFrame, objective: Objective, target: float | None) -> dict[str, Any]:
+def _taken(
+    rounds: DataFrame,
+    objective: Objective,
+    target: float | None,
+    *,
+    is_exact: bool,
+) -> dict[str, Any]:
     """Return the numbers of a run from its course."""
     spent = rounds.drop(columns=["round", "value"])
     tested = rounds.dropna(subset="value")
@@ -146,9 +156,11 @@ def _taken(rounds: DataFrame, objective: Objective, target: float | None) -> dic
     }
     if target is None:
         return whole
-    reached = [at for at, value in tested["value"].items() if objective.is_reached(value, target)]
-    until = {
-        "rounds": objective.rounds_to_target(curve, target),
-        **(spent.loc[reached[0]] if reached else dict.fromkeys(spent)),
-    }
+    needed = objective.rounds_to_target(curve, target)
+    until = {"rounds": needed, **dict.fromkeys(spent)}
+    if needed is not None and is_exact:
+        reached = tested["value"].map(lambda value: objective.is_reached(value, target))
+        until |= spent.loc[reached.idxmax()]
+    elif needed is not None:
+        until |= {key: np.interp(needed, tested["round"], tested[key]) for key in spent}
     return whole | {key + TO_TARGET: value for key, value in until.items()}

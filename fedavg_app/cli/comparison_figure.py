@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
@@ -47,12 +47,16 @@ PANELS: Mapping[Panel, tuple[Sequence[str], str]] = {
 CLOCKS = {LINK: "{} on the link", VIRTUAL: "{} of virtual time"}
 
 
+@rc_context()
 def draw_comparison(
     compared: Sequence[Comparison],
-    panels: Sequence[Panel],
+    panels: Mapping[Panel, str],
     path: Path,
     width: float | None = None,
     ylim: tuple[float, float] | None = None,
+    *,
+    log: bool = False,
+    dpi: int = 0,
 ) -> None:
     """Write a figure of the lines, with panels for each comparison.
 
@@ -64,29 +68,21 @@ def draw_comparison(
 
     Args:
         compared: The runs.
-        panels: What the objective is drawn by.
+        panels: What the objective is drawn by, with the label of its axis; empty for the usual.
         path: The file, .png, .pdf or .svg.
         width: In inches, with text of 8 points; None for a screen.
         ylim: The least and the largest value shown; None for all values.
+        log: Whether all these axes are logarithmic, not those of bytes alone.
+        dpi: A PNG's dots per inch; 0 for 300 with a width, and 150 without.
 
     Raises:
         ConfigError: The math in a name cannot be drawn.
         OSError: The file cannot be written.
     """
-    check_math(compared[0].numbers["run"])
-    with rc_context(PRINT if width else None):
-        figure = _figure(compared, panels, width, ylim)
-        save_figure(figure, path, PRINT_DPI if width else SCREEN_DPI)
-
-
-def _figure(
-    compared: Sequence[Comparison],
-    panels: Sequence[Panel],
-    width: float | None,
-    ylim: tuple[float, float] | None,
-) -> Figure:
+    rcParams.update(PRINT if width else {})
     in_a_row = _in_a_row(len(panels), width)
-    lines = concat([each.numbers for each in compared]).drop_duplicates("line")
+    lines = concat([each.numbers for each in compared]).drop_duplicates("run")
+    check_math(lines["run"])
     looks = _looks(compared[0].names)
     names, columns, rows = _legend(list(lines["run"]), width)
     each = (width or WIDTH) / in_a_row
@@ -95,8 +91,12 @@ def _figure(
     figure = Figure(figsize=(width or WIDTH, height), layout="constrained")
     axes = figure.subplots(down, in_a_row, sharey="row", squeeze=False)
     for of_one, shown in zip(compared, np.split(axes, len(compared)), strict=True):
-        for panel, panel_axes in zip(panels, shown.flat, strict=True):
-            _draw_panel(panel_axes, of_one, panel, looks, each)
+        for (panel, label), panel_axes in zip(panels.items(), shown.flat, strict=True):
+            _draw_panel(panel_axes, of_one, panel, label, looks)
+            if panel_axes.lines and (log or panel in (Panel.UP, Panel.DOWN, Panel.BOTH)):
+                use_log_scale(panel_axes, each)
+            if of_one.target is not None:
+                panel_axes.axhline(of_one.target, color=GREY, linestyle="--", linewidth=0.8)
         on_clients = any(run.on_clients for run in of_one.runs)
         limits = np.array([first.get_ylim() for first in shown[:, 0]])
         for first in shown[:, 0]:
@@ -107,7 +107,7 @@ def _figure(
         for name, method, status in zip(names, lines["method"], lines["status"], strict=True)
     ]
     figure.legend(handles=legend, loc="outside lower center", ncols=columns)
-    return figure
+    save_figure(figure, path, dpi or (PRINT_DPI if width else SCREEN_DPI))
 
 
 def _looks(names: Sequence[Name]) -> dict[Name, dict[str, Any]]:
@@ -131,16 +131,20 @@ def _looks(names: Sequence[Name]) -> dict[Name, dict[str, Any]]:
 
 
 def _draw_panel(
-    axes: Axes, compared: Comparison, panel: Panel, looks: Mapping[Name, Any], width: float
+    axes: Axes,
+    compared: Comparison,
+    panel: Panel,
+    label: str,
+    looks: Mapping[Name, Any],
 ) -> None:
-    keys, label = PANELS.get(panel, ([compared.clock], CLOCKS.get(compared.clock, "")))
+    keys, usual = PANELS.get(panel, ([compared.clock], CLOCKS.get(compared.clock, "")))
     largest = max(own[keys].iloc[-1].sum() for own in compared.courses)
     unit, scale = _unit(keys[0], largest)
     curves = [
         DataFrame({"place": own[keys].sum(axis="columns") / scale, "value": own["value"]})
         for own in compared.courses
     ]
-    axes.set_xlabel(label.format(unit))
+    axes.set_xlabel((label or usual).format(unit))
     axes.grid(alpha=0.3)
     for _, own in compared.numbers.groupby("line", sort=False):
         of_line, look = [curves[at] for at in own.index], looks[own["method"].iloc[0]]
@@ -149,10 +153,6 @@ def _draw_panel(
             _draw_line(axes, of_line, look)
         if own["status"].iloc[0] != FINISHED:
             _draw_ends(axes, of_line, look["color"])
-    if keys[0].startswith("bytes") and axes.lines:
-        use_log_scale(axes, width)
-    if compared.target is not None:
-        axes.axhline(compared.target, color=GREY, linestyle="--", linewidth=0.8)
 
 
 def _unit(key: str, largest: float) -> tuple[str, float]:

@@ -80,14 +80,31 @@ def _print(
     show: Callable[[str, Series], str],
     runs: str = "runs",
 ) -> None:
+    """Print a table; on a narrow terminal it has no room around cells, and breaks ranges."""
     console = Console(highlight=False, markup=False)
-    longest = max((len(name) for name, _ in rows), default=0)
+    longest = max(len(name) for name, _ in rows)
     for narrow in (False, True):
         if narrow:
-            keys = [
-                key for key in keys if key[:8] != "rejected" or any(o[key].any() for _, o in rows)
-            ]
-        shown = _on_terminal(title, rows, keys, show, runs, narrow=narrow)
+            idle = [key for key in keys if not any(own[key].any() for _, own in rows)]
+            keys = [key for key in keys if key[:8] != "rejected" or key not in idle]
+        shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
+        shown.add_column("run", overflow="fold")
+        about, space = about_rows(rows, runs), "\n" if narrow else " "
+        if "status" in about:
+            sizes = [f"{size}{space}" if size != "1" else "" for size in about.pop(runs)]
+            about["status"] = list(map("".join, zip(sizes, about["status"], strict=True)))
+        elif set(about.get("runs", ())) == {"1"}:
+            about = {}
+        for key in about:
+            shown.add_column(key, overflow="fold", no_wrap=True)
+        for key in keys:
+            shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
+        for place, (name, own) in enumerate(rows):
+            texts = [show(key, own[key]) for key in keys]
+            if narrow:
+                texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
+                texts = [text.replace(" to ", " to\n") for text in texts]
+            shown.add_row(name, *(column[place] for column in about.values()), *texts)
         whole = console.measure(shown, options=console.options.update(width=WIDE)).maximum
         if whole - longest + min(longest, LEAST_NAME) <= console.width:
             break  # only names are folded
@@ -95,39 +112,6 @@ def _print(
         for column in shown.columns:
             column.no_wrap = False
     console.print(shown)
-
-
-def _on_terminal(
-    title: str,
-    rows: Sequence[tuple[str, DataFrame]],
-    keys: list[str],
-    show: Callable[[str, Series], str],
-    runs: str,
-    *,
-    narrow: bool,
-) -> rich.table.Table:
-    """Return a table; a narrow table has no room around cells, and breaks ranges."""
-    shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
-    shown.add_column("run", overflow="fold")
-    space = "\n" if narrow else " "
-    about = about_rows(rows, runs)
-    if "status" in about:
-        sizes = about.pop(runs)
-        both = zip(sizes, about["status"], strict=True)
-        about["status"] = [f"{size}{space}{text}" if size != "1" else text for size, text in both]
-    elif set(about.get("runs", ())) == {"1"}:
-        about = {}
-    for key in about:
-        shown.add_column(key, overflow="fold", no_wrap=True)
-    for key in keys:
-        shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
-    for place, (name, own) in enumerate(rows):
-        texts = [show(key, own[key]) for key in keys]
-        if narrow:
-            texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
-            texts = [text.replace(" to ", " to\n") for text in texts]
-        shown.add_row(name, *(column[place] for column in about.values()), *texts)
-    return shown
 
 
 def about_rows(rows: Sequence[tuple[str, DataFrame]], runs: str) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ NAMES_FILE = "sweep-names.json"
 # Keys that do not affect what was computed, and the seed, in which runs of a line differ.
 PLACES = set(map(kebab, fields_with(RunConfig, Effect.NONE)))
 SEED, STRATEGY = "seed", "strategy"
+CENTRAL = "central"  # what training without a strategy is called
 STEPS, EPOCHS = "local-steps", "local-epochs"
 # Keys that say when a training is tested and when it ends.
 LENGTH = {"num-server-rounds", "evaluate-every", "target", "patience"}
@@ -118,7 +119,7 @@ def name_of(settings: Mapping[str, Any], keys: Sequence[str], name: str = "") ->
         for of_method in (True, False)
     )
     method, setting = ", ".join(filter(None, [name, *own])), ", ".join(others)
-    strategy = str(settings[STRATEGY]).rpartition(":")[2]  # without the module of a path
+    strategy = str(settings.get(STRATEGY, CENTRAL)).rpartition(":")[2]  # without a path's module
     return Name(method, setting) if method else Name(setting or strategy)
 
 
@@ -231,4 +232,4 @@ def _differing(configs: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _name(config: Mapping[str, Any], keys: Sequence[str]) -> Name:
-    return name_of({STRATEGY: "central", **config}, keys)
+    return name_of({STRATEGY: CENTRAL, **config}, keys)

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedavg_app.config import parse_config, with_clients
+from fedavg_app.config import RunConfig, TrainingConfig, parse, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.comparison_names import SEED, name_of
 from fedavg_app.server.preparation import resolve
@@ -56,7 +56,7 @@ def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
     chosen = [
         (_method_name(variant), combination)
         for variant in variants
-        for combination in _combinations(
+        for combination in combinations(
             {**keys, **{key: variant[key] for key in variant if key != NAME}}
         )
     ]
@@ -66,7 +66,9 @@ def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
     for name, values in chosen:
         alike = [own for other, own in chosen if other == name] if name else all_values
         varying = [key for key in _varying(alike) if key != SEED]
-        planned = _plan(name, values, varying, seeded=seeded)
+        planned = plan_run(values, varying, name=name, seeded=seeded)
+        assert isinstance(planned.config, RunConfig)
+        resolve(planned.config)
         first = runs.setdefault(planned.slug, planned)
         if name and first.method != planned.method:
             fix = f"its runs are those of {str(first.method)!r}"
@@ -89,7 +91,12 @@ def _varying(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield all combinations of the values of keys that have several, the last key's first.
+
+    Raises:
+        ConfigError: A key has none.
+    """
     for key, value in keys.items():
         if value == []:
             raise ConfigError(key, value, "give at least one value")
@@ -98,17 +105,27 @@ def _combinations(keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(keys, combination, strict=True))
 
 
-def _plan(name: str, values: Mapping[str, Any], keys: list[str], *, seeded: bool) -> PlannedRun:
-    """Return the run of these values.
+def plan_run(
+    values: Mapping[str, Any],
+    keys: Sequence[str],
+    kind: type[TrainingConfig] = RunConfig,
+    *,
+    name: str = "",
+    seeded: bool,
+) -> PlannedRun:
+    """Return the run of these values, which is called by those of some keys.
 
     Args:
-        name: That of its variant; may be empty.
         values: By key.
         keys: Those in which methods of this name differ.
-        seeded: Whether the grid has several seeds.
+        kind: Of training.
+        name: That of its variant; may be empty.
+        seeded: Whether there are several seeds.
+
+    Raises:
+        ConfigError: It has an unknown key, or a value that cannot be used.
     """
-    config = with_clients(parse_config(values))
-    resolve(config)
+    config = with_clients(parse(kind, values))
     method = name_of(config.model_dump(by_alias=True), keys, name)
     digest = sha256(repr(sorted(identity(config))).encode()).hexdigest()[:12]
     slug = f"{config.method}-{digest}"

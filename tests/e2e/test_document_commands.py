@@ -53,7 +53,7 @@ NOT_RUN = {
     "It needs a GPU.": r"make gpu-check",
     "It makes 23 runs; test_plan.py has a plan of two methods.": r"fedavg plan",
     "It needs full MNIST, and makes three runs; test_board.py enters a strategy.": (
-        r"python -m paper enter"
+        r"python -m paper sweep mine\.toml"
     ),
     "It needs a second machine; test_ray_nodes.py has two nodes.": r"ray start|.* --ray-address",
     "It takes minutes.": r"make hashes|python -m benchmarks\.",

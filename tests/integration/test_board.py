@@ -1,4 +1,4 @@
-"""A user's own strategy on a board, entered by a command in a new process."""
+"""A user's own strategy on a board, entered by a file and a command in a new process."""
 
 import json
 import re
@@ -17,6 +17,13 @@ data = "{}"
 targets = [0.3, 0.5]
 run = {{ task = "mnist-logistic", data-source = "embedded", num-clients = 10 }}
 defaults = {{ local-steps = 2, num-server-rounds = 6, learning-rate = 0.01 }}
+"""
+ENTRY = """
+board = "tiny"
+
+[[rows]]
+name = "long steps"
+run = { strategy = "my:Longer", strategy-args = "factor = 3", learning-rate = 0.02, seed = [1, 2] }
 """
 STRATEGY = '''
 from strategies.fedavg import FedAvg
@@ -49,14 +56,10 @@ def test_own_strategy_is_entered_and_stands_on_the_page(tmp_path):
             command = [sys.executable, "-m", "paper", *words, "--boards", "boards"]
             return succeed(command, cwd=tmp_path, env=environment)
 
-        entry = ["enter", "my:Longer", "--strategy-args", "factor = 3", "--name", "long steps"]
-        entry += ["--set", "learning-rate=0.02", "--board", "tiny"]
-        assert "board-tiny: 0 of 1 runs are done" in paper(*entry, "--seeds", "1").stdout
-        shown = paper(*entry, "--seeds", "1,2").stdout
-        assert "board-tiny: 1 of 2 runs are done" in shown
-        stands = "tiny: long steps is 1 of 1 by the bytes up to 50 %; 2 seeds"
-        assert shown.splitlines()[-3] == stands
-        assert re.search(r"\n  50 %: MB up [\d.]+.*, MB up \+ down .*, minutes on 4g ", shown)
+        (tmp_path / "mine.toml").write_text(ENTRY)
+        sweep = ["sweep", "mine.toml", "--jobs", "1"]
+        assert "board-tiny: 0 of 2 runs are done" in paper(*sweep).stdout
+        assert "board-tiny: 2 of 2 runs are done" in paper(*sweep).stdout
         paper("board")
 
     files = sorted((tmp_path / "results/records/board-tiny").iterdir())

@@ -75,6 +75,19 @@ def test_mean_difference_and_interval_are_those_of_the_pairs(show, runs, tmp_pat
     assert rf"stc & 4 & {mean:.4f} [{low:.4f}, {high:.4f}] &" in second
 
 
+def test_every_other_line_has_its_own_pairs(show, runs, run_of, tmp_path):
+    others = [run_of("topk", seed, FEDAVG[seed] - seed / 100) for seed in (3, 5, 1)]
+    show("compare", *runs, *others, "--against", "fedavg", "--csv", tmp_path / "a.csv")
+    found = {
+        (row["run"], row["seed"]): float(row["final_accuracy"])
+        for row in rows_of(tmp_path / "a.csv")
+        if row["row"] == "difference"
+    }
+    expected = {("stc", str(seed)): STC[seed] - FEDAVG[seed] for seed in STC}
+    expected |= {("topk", str(seed)): -seed / 100 for seed in (1, 3, 5)}
+    assert found == {pair: pytest.approx(value) for pair, value in expected.items()}
+
+
 def test_fewer_than_three_pairs_have_their_differences_and_no_interval(show, runs, tmp_path):
     words = ("--csv", tmp_path / "a.csv", "--latex", tmp_path / "a.tex")
     shown = show("compare", *runs[:2], *runs[5:7], "--against", "stc", *words)

@@ -10,7 +10,8 @@ from fedavg_app.cli.main import run_command_line
 from fedavg_app.errors import ConfigError
 from paper.__main__ import app
 from paper.board_page import show_board, write_page
-from paper.boards import MEASURES, load_board, load_boards, standings
+from paper.boards import MEASURES, load_board, load_boards, load_table, standings
+from paper.experiments import in_order
 from paper.records import RECORDS, read_all, read_run, write
 from tests.support import fake_runs
 from tests.support.documents import ROOT
@@ -165,29 +166,46 @@ def test_unknown_values_of_a_row_are_dashes(tmp_path):
     )
 
 
+ENTRY = 'board = "{board}"\nrows = [{{ name = "mine", run = {{ {run} }} }}]\n'
+
+
 @pytest.mark.parametrize(
-    ("arguments", "fragment"),
+    ("board", "run", "fragment"),
     [
-        (["stc", "--board=none"], "board = 'none': there is no such board in paper/boards"),
-        (["nope", "--board=mnist-2nn"], "strategy = 'nope': "),
-        (["my_own:Strategy", "--board=mnist-2nn"], "there is no module 'my_own'"),
-        (["stc", "--board=mnist-2nn", "--strategy-args=p = 3"], "strategy-args = 'p = 3': "),
-        (["stc", "--board=mnist-2nn", "--set=partition=shards"], "partition = 'shards': all "),
-        (["stc", "--board=mnist-2nn", "--set=rate=1"], "rate = '1': unknown key"),
-        (["stc", "--board=mnist-2nn", "--set=rate"], "set = 'rate': give key=value"),
-        (["stc", "--board=mnist-2nn", "--seeds=a"], "seeds = 'a': give numbers"),
+        ("none", "", "board = 'none': there is no such board in paper/boards"),
+        ("mnist-2nn", "strategy = 'nope'", "strategy = 'nope': "),
+        ("mnist-2nn", "strategy = 'my_own:Strategy'", "there is no module 'my_own'"),
+        ("mnist-2nn", "strategy = 'stc', strategy-args = 'p = 3'", "strategy-args = 'p = 3': "),
+        ("mnist-2nn", "partition = 'shards'", "partition = 'shards': all "),
+        ("mnist-2nn", "rate = 1", "rate = 1: unknown key"),
+        ("mnist-2nn", "seed = 'a'", "seed = 'a': "),
     ],
 )  # fmt: skip
 def test_entry_that_cannot_be_made_is_refused_in_one_line(
-    monkeypatch, capsys, tmp_path, arguments, fragment
+    monkeypatch, capsys, tmp_path, board, run, fragment
 ):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["paper", "enter", *arguments, f"--results={tmp_path}"])
+    path, results = tmp_path / "entry.toml", tmp_path / "results"
+    path.write_text(ENTRY.format(board=board, run=run))
+    monkeypatch.setattr(sys, "argv", ["paper", "sweep", str(path), f"--results={results}"])
     assert run_command_line(app) == 1
     error = capsys.readouterr().err
     assert fragment in error
     assert len(error.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+    assert not results.exists()
+
+
+def test_entry_has_the_boards_keys_and_its_own_local_work(tmp_path):
+    (tmp_path / "tiny.toml").write_text(BOARD)
+    path = tmp_path / "entry.toml"
+    path.write_text(ENTRY.format(board="tiny", run="strategy = 'stc', local-epochs = 1"))
+    table = load_table(path, tmp_path)
+    assert (table.name, table.data, table.board) == ("board-tiny", FINGERPRINT, "tiny")
+    configs = [run.config for _, run in in_order(table.cells())]
+    assert [config.seed for config in configs] == [1, 2, 3]
+    for config in configs:
+        assert (config.local_epochs, config.local_steps, config.target) == (1, 0, 0.9)
+        assert (config.partition, config.num_server_rounds) == ("shards", 40)
 
 
 @pytest.mark.parametrize(
@@ -213,12 +231,12 @@ def test_entry_on_other_data_is_refused_before_it_runs(monkeypatch, capsys, tmp_
     (tmp_path / "boards").mkdir()
     text = BOARD.replace("run = {", 'run = { data-source = "embedded",')
     (tmp_path / "boards" / "tiny.toml").write_text(text)
+    (tmp_path / "entry.toml").write_text(ENTRY.format(board="tiny", run="strategy = 'stc'"))
     monkeypatch.chdir(tmp_path)
-    words = ["paper", "enter", "stc", "--board=tiny", "--boards=boards"]
-    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "argv", ["paper", "sweep", "entry.toml", "--boards=boards"])
     assert run_command_line(app) == 1
     error = capsys.readouterr().err
     assert error.startswith(
-        "error: data-dir = '': these are not the data of tiny but embedded MNIST"
+        "error: data-dir = '': these are not the data of board-tiny but embedded MNIST"
     )
     assert not (tmp_path / "results").exists()

@@ -55,7 +55,8 @@ def test_keys_of_row_override_those_of_column_and_these_those_of_table(tmp_path)
         task="mnist-logistic", target=0.9, batch_size=20, partition="iid",
         learning_rate=0.5,
     )  # fmt: skip
-    assert small_iid.runs[3].chosen == {"learning-rate": 0.3, "seed": 2}
+    assert small_iid.grid == ("learning-rate",)
+    assert small_iid.runs[3].name == "seed 2, learning-rate 0.3"
 
 
 def test_arguments_may_be_tables_and_lists_of_them_and_add_up(tmp_path):

@@ -67,4 +67,4 @@ def test_page_is_well_formed_self_contained_and_links_to_records(tmp_path):
     assert {link.removeprefix("#") for link in others if link.startswith("#")} <= page.anchors
     files = {link for link in others if not link.startswith("#")}
     assert files == {f"records/made-up/{path.name}" for path in results.records.iterdir()}
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"made-up-rounds.png"}
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"made-up-1.png"}

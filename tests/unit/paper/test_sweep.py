@@ -29,7 +29,9 @@ def test_each_run_is_done_once_and_in_order(tmp_path, capsys):
     assert set(records(tmp_path)) == {identity(config) for config in CONFIGS}
     shown = capsys.readouterr().out
     assert "made-up: 0 of 8 runs are done" in shown
-    assert "1/8  E = 1 | IID, seed 1: finished after round 2, accuracy 0.9500 at best" in shown
+    assert (
+        "1/8  E = 1 | IID, seed 1, fedavg: finished after round 2, accuracy 0.9500 at best" in shown
+    )
     again = FakeRuns()
     sweep(experiment(), tmp_path, again, jobs=1)
     assert again.started == []

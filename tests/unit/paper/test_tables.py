@@ -23,7 +23,7 @@ def test_best_learning_rate_is_taken_with_mean_and_range_of_its_seeds(tmp_path):
     results.add(1, 0, {0: 0.1, 50: 0.9}, 1, 0.2)
     result = results.table()[1][0]
     assert (result.value, spread(result.values, "rounds-to-target")) == (36, "30.0 to 40.0")
-    assert {done.run.chosen["learning-rate"] for done in result.best} == {0.1}
+    assert {done.run.config.learning_rate for done in result.best} == {0.1}
     assert (len(result.best), len(result.done)) == (3, 4)
 
 

@@ -94,6 +94,7 @@ class CompressedClient:
         change = difference(trained.model.vector, model.vector).astype(np.float32, copy=False)
         if text:  # in another app, whose handlers may train from other values
             trained = _checked(trained, change)
+        trained = replace(trained, model=None)  # it is not sent, and no longer kept in memory
         try:
             data, vectors = compressed(codec, received, memory, head, model, change)
         except OutOfRangeError:
@@ -101,7 +102,7 @@ class CompressedClient:
             # next update again.
             return Update(payload=replace(reply, status=ReplyStatus.DIVERGED).encode()), None
         kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
-        return replace(trained, model=None, payload=replace(reply, update=data).encode()), kept
+        return replace(trained, payload=replace(reply, update=data).encode()), kept
 
     def _current_model(
         self, codec: Codec, received: Received, memory: ClientMemory, version: Version

@@ -72,8 +72,12 @@ def train(message: Message, context: Context) -> Message:
     client, arrays, settings = _read(message, context)
     record = find_record(message.content, GRADIENT_OFFSET, ArrayRecord)
     offset = None if record is None else from_record(record)
+    initial = {}
+    if settings.initial_loss:
+        initial["initial-loss"] = client.training_loss(arrays, settings.seed)[1]
     with _optimizer_state(context, settings, client) as memory:
-        return _reply(message, *client.train(arrays, settings, memory, offset))
+        trained, count, metrics = client.train(arrays, settings, memory, offset)
+    return _reply(message, trained, count, initial | metrics)
 
 
 @app.train("gradient")

@@ -80,6 +80,12 @@ class LocalWork(StepSettings):
         description="learning rate within a round: constant, or linear or cosine decay to 0",
     )
 
+    initial_loss: bool = Field(
+        False,
+        description="clients also report the loss of the received model on their training "
+        "examples, as initial-loss",
+    )
+
     def message(self) -> dict[str, int | float | str]:
         """Return the entries of messages to clients, by kebab-case key.
 

@@ -18,7 +18,9 @@ from tests.support.run_folders import only_folder, read_history, read_summary
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
 OTHERS = (ROOT / "docs" / "task-reference.md", ROOT / "docs" / "writing-a-compressor.md")
-MODULES = {"digits_task", "fedavgm", "float16_fedavg", "my_task", "quantise8"}
+MODULES = {
+    "digits_task", "fedavgm", "float16_fedavg", "my_task", "qfedavg", "quantise8", "worst_first",
+}  # fmt: skip
 
 pytestmark = pytest.mark.slow
 

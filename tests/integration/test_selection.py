@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import partition
@@ -15,6 +14,7 @@ from tests.support.in_process import (
     same_model,
     told_by,
     train,
+    training_loss,
 )
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -25,16 +25,6 @@ def trained_in(grid):
     """Return the clients of each round."""
     numbers = [number for kind, number in grid.log if kind == "train"]
     return [numbers[M * t : M * t + M] for t in range(len(numbers) // M)]
-
-
-def loss_of(task, data, rows, model):
-    """Return the mean loss of a model on some training examples, by torch alone."""
-    network = task.initial_model(1).eval()
-    network.load_state_dict({name: torch.tensor(a.numpy()) for name, a in model.items()})
-    inputs = task.prepare(torch.tensor(np.array(data.train.inputs[rows])))
-    targets = torch.tensor(np.array(data.train.targets[rows]))
-    with torch.no_grad():
-        return float(torch.nn.functional.cross_entropy(network(inputs), targets.long()))
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "stc"])
@@ -49,7 +39,7 @@ def test_power_of_choice_trains_the_candidates_with_the_largest_losses(strategy)
     assert len(asked) == 12 * config.num_server_rounds
     for t, chosen in enumerate(trained_in(grid)):
         losses = {
-            client: loss_of(prepared.task, prepared.data, rows[client], models[t])
+            client: training_loss(prepared.task, prepared.data, rows[client], models[t])
             for client in asked[12 * t : 12 * t + 12]
         }
         assert set(chosen) == set(sorted(losses, key=losses.__getitem__)[-M:])

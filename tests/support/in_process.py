@@ -118,6 +118,16 @@ def round_of_algorithm_1(task, weights, splits, told) -> list[np.ndarray]:
     return [array.astype(np.float32) for array in mean]
 
 
+def training_loss(task, data, rows, model) -> float:
+    """Return the mean cross-entropy of a model on some training examples, by torch alone."""
+    network = task.initial_model(1).eval()
+    network.load_state_dict({name: torch.tensor(a.numpy()) for name, a in model.items()})
+    inputs = task.prepare(torch.tensor(np.array(data.train.inputs[rows])))
+    targets = torch.tensor(np.array(data.train.targets[rows]))
+    with torch.no_grad():
+        return float(torch.nn.functional.cross_entropy(network(inputs), targets.long()))
+
+
 def model_arrays(result: TrainingResult) -> list[np.ndarray]:
     return [array.numpy() for array in result.model.values()]
 

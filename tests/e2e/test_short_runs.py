@@ -14,10 +14,12 @@ from tests.support.processes import succeed
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 NUM_CLIENTS = 2
-# Sparse updates both ways: clients have a state from the first round to the second.
+# Sparse updates both ways: clients have a state from the first round to the second. They are asked
+# for their losses before they train.
 KEYS = {
     "task": "mnist-logistic", "data-source": "embedded", "num-clients": NUM_CLIENTS,
     "fraction-train": 1.0, "num-server-rounds": 2, "strategy": "stc", "local-steps": 5, "seed": 5,
+    "selection": "power-of-choice",
 }  # fmt: skip
 
 

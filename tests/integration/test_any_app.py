@@ -596,6 +596,30 @@ def test_replies_that_all_weigh_nothing_are_rejected():
         run_small(TopK(fraction_evaluate=0.0), app)
 
 
+@pytest.mark.parametrize("make", [FedAvg, TopK], ids=["fedavg", "topk"])
+def test_selection_replaces_flowers_draw(make):
+    """Of three candidates, two train: those whose own evaluation has the largest loss."""
+    trained, asked = [], []
+
+    def train(node, arrays):
+        trained.append(node)
+        return content(arrays, **{"num-examples": 1})
+
+    def evaluate(node, _):
+        asked.append(node)
+        return content(record({}), **{"num-examples": 1}, error=-float(node))
+
+    strategy = make(
+        selection="power-of-choice candidates = 3, metric = 'error'",
+        fraction_train=0.5, fraction_evaluate=0.0,
+    )  # fmt: skip
+    run_small(strategy, answering(train, evaluate), rounds=4)
+    assert len(asked) == 12
+    assert len(set(asked)) == NODES
+    rounds = [(asked[3 * t : 3 * t + 3], trained[2 * t : 2 * t + 2]) for t in range(4)]
+    assert all(sorted(chosen) == sorted(candidates)[:2] for candidates, chosen in rounds)
+
+
 def test_default_weights_are_those_of_flowers_fedavg_and_in_our_app_the_papers():
     assert TopK().weights == "samples"
     assert strategies.build("topk", {}).strategy.weights == "uniform"

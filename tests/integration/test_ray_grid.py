@@ -70,9 +70,10 @@ def all_ended(pids):
         {},
         {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
         {"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2},
+        {"strategy": "stc", "local-steps": 1, "selection": "power-of-choice"},
         {"task": "tests.support.networks:TRANSFORMED", "partition": "iid", "num-server-rounds": 3},
     ],
-    ids=["fedavg", "stc", "virtual-clock", "random-transforms"],
+    ids=["fedavg", "stc", "virtual-clock", "selection", "random-transforms"],
 )
 def test_result_is_bit_identical_on_1_and_4_workers_and_in_process(make_config, changes):
     config = make_config(**changes)

@@ -109,7 +109,8 @@ def _difference(trial: Trial, name: str) -> str:
         return "a client's training would depend on who trained before" if differs else ""
     try:
         plain, fast = (_changes(trial.saying(**{name: own}), LARGE_STEP, 0) for own in BOTH)
-        found = [("its steps change", _apart(plain, fast))]
+        weights = {name: plain[name] for name in trial.arrays.trained}
+        found = [("its steps change", _apart(weights, fast))]
         if name == "in_parts":
             whole, cut = (_gradient(trial, size) for size in (FEW, FEW // 3))
             found.insert(0, ("cutting a batch changes", _apart(whole, cut)))
@@ -181,14 +182,11 @@ def _client_seconds(trial: Trial) -> float:
     client = _client(trial, rows, networks.pop)
     start = read_arrays(trial.network(), trial.arrays.sent)
 
-    def making() -> float:
-        return timeit.timeit(lambda: networks.append(trial.network()), number=1)
+    def make() -> None:
+        networks.append(trial.network())
 
     with calling("model", "in training"):
-        times = [
-            (making(), timeit.timeit(lambda: client.train(start, TIMED), number=1))
-            for _ in range(REPEATS)
-        ]
-    made, trained = (min(time[kind] for time in times) for kind in (0, 1))
+        made = min(timeit.repeat(make, number=1, repeat=REPEATS))
+        trained = min(timeit.repeat(lambda: client.train(start, TIMED), number=1, repeat=REPEATS))
     steps = max(count // CLIENTS // TIMED.batch_size, 1)
     return (0.0 if trial.task.shared_model else made) + steps * trained / TIMED.local_steps

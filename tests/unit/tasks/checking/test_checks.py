@@ -91,6 +91,20 @@ def test_examples_without_a_prediction_are_no_fault(in_parts):
     assert {finding.kind for finding in findings(task)} <= {"ok", "note"}
 
 
+def test_masks_in_buffers_are_no_fault():
+    """Neither bool nor infinite values can be subtracted."""
+
+    def masked():
+        model = networks.mlp()
+        model.register_buffer("mask", torch.ones(4, dtype=torch.bool))
+        model.register_buffer("bias", torch.full((4,), -torch.inf))
+        return model
+
+    found = findings(dataclasses.replace(networks.MLP, model=masked, in_parts=True))
+    assert {finding.kind for finding in found} <= {"ok", "note"}, found
+    assert any("in_parts: the same numbers" in str(finding) for finding in found), found
+
+
 def test_one_training_example_is_enough():
     def load(options):
         data = networks.images(options)

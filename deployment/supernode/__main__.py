@@ -87,6 +87,7 @@ def return_memory() -> NoReturn:
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's
     time.sleep(STARTING)
+    gc.collect()
     gc.freeze()  # what there is by now: it takes 0.1 s to look through, the rest 1 ms
     while True:
         gc.collect()

@@ -172,8 +172,10 @@ class ForkingExecutor:
 
 def main() -> None:
     """Run the SuperExec until its SuperNode ends."""
-    end_with_parent()
     address, parent = sys.argv[1:]
+    end_with_parent()
+    if os.getppid() != int(parent):  # it has ended before
+        return
     secret = sys.stdin.buffer.read()
     executor = ForkingExecutor()
     executor.warm_up()

@@ -52,15 +52,23 @@ def test_chosen_isolation_runs_flowers_supernode_and_says_nothing(start, options
     assert "deployment.supernode" not in done.stderr
 
 
-# A SuperNode whose loop raises, or returns, beside its HTTP server, which goes on.
+# A SuperNode whose loop or heartbeat raises, or whose loop returns, beside its HTTP server, which
+# goes on.
 FAILING = """
 import sys, threading, time
 from importlib import import_module
 
+def fail():
+    raise ConnectionError("no\\nroute")
+
 def flower_supernode():
     threading.Thread(target=time.sleep, args=(3600,)).start()
     if "--raises" in sys.argv:
-        raise ConnectionError("no\\nroute")
+        fail()
+    if "--heartbeat-raises" in sys.argv:
+        threading.Thread(target=sys.exit).start()  # what ends a thread by itself is no failure
+        threading.Thread(target=fail).start()
+        time.sleep(3600)
 
 import_module("flwr.supernode.cli.flower_supernode").flower_supernode = flower_supernode
 """
@@ -68,8 +76,12 @@ import_module("flwr.supernode.cli.flower_supernode").flower_supernode = flower_s
 
 @pytest.mark.parametrize("options", [[], ["--isolation", "subprocess"]], ids=["warm", "Flower's"])
 @pytest.mark.parametrize(
-    ("option", "why"), [("--raises", "ConnectionError: no route"), ("-x", "its loop is over")]
-)
+    ("option", "why"),
+    [
+        ("--raises", "ConnectionError: no route"), ("-x", "its loop is over"),
+        ("--heartbeat-raises", "ConnectionError: no route"),
+    ],
+)  # fmt: skip
 def test_supernode_that_cannot_go_on_ends_with_a_line_and_a_status(
     start, tmp_path, options, option, why
 ):
@@ -86,3 +98,32 @@ def test_secret_can_be_read_once_and_lies_in_no_file():
     assert Path(path).read_bytes() == b"secret"
     assert Path(path).read_bytes() == b""
     assert not Path(path).resolve().exists()
+
+
+CYCLES = """
+import gc, threading, time
+from pathlib import Path
+from deployment.supernode import __main__ as supernode
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+gc.set_threshold(10**6)  # as many new objects as an idle SuperNode makes in hours
+supernode.STARTING = 0
+before = megabytes()
+for _ in range(4):
+    request = [b"x" * 50_000_000]
+    request.append(request)
+most = megabytes()
+del request
+threading.Thread(target=supernode.return_memory, daemon=True).start()
+end = time.monotonic() + 30
+while megabytes() > before + 50 and time.monotonic() < end:
+    time.sleep(0.1)
+print(most - before > 190, megabytes() < before + 50)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_in_reference_cycles_is_returned():
+    assert ran([sys.executable, "-c", CYCLES], cwd=ROOT).stdout == "True True\n"

@@ -12,7 +12,8 @@ In a client's process:
   not arrived is asked for again;
 * `RuntimeHttpClient.PullMessages`, which finds nothing where it comes before its message;
 * `pull_task_input` and `push_message`, to learn when the message expires and when the reply is on
-  its way; `push_task_output`, to hand in the client's state before the process ends.
+  its way; `push_task_output`, to hand in the client's state before the process ends;
+* `install_from_fab`, which takes a part of an app for the whole.
 
 `deployment.flower_parts` says whether this Flower has them. Where it has not, nothing here is used;
 so all of Flower's parts are imported where they are used.
@@ -20,9 +21,13 @@ so all of Flower's parts are imported where they are used.
 
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -165,8 +170,34 @@ def run_clientapp(
             own["push_task_output"] = lambda **_: None  # what is done as the process ends
 
     own["pull_task_input"], own["push_message"] = pull, push
+    own["install_from_fab"] = _whole(own["install_from_fab"])
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def _whole(install: Callable[..., Path]) -> Callable[..., None]:
+    """Return the function that stores a run's app, so that it stores all of it or nothing.
+
+    Flower's takes a folder that exists for the app, even if the disk was full when it was written,
+    or the process was killed: all later runs of that app would fail.
+    """
+    from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
+    from flwr.supercore.utils import get_flwr_home
+
+    def store(content: bytes, **options: Any) -> None:
+        apps = get_flwr_home() / APP_DIR
+        if any(apps.glob(f"*.{sha256(content).hexdigest()[:FAB_HASH_TRUNCATION]}")):
+            return
+        try:
+            apps.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=apps) as folder:
+                stored = install(content, Path(folder), **options)
+                stored.rename(apps / stored.name)
+        except OSError as error:  # shutil's has a list of (source, destination, reason)
+            why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+            raise OSError(f"the app cannot be stored in {apps}: {why}; free some space") from None
+
+    return store
 
 
 def _hand_in(client: Any, message: Any, context: Any) -> bool:

@@ -36,6 +36,11 @@ def app(message, context):
         raise ValueError("broken")
     return Message(RecordDict(), reply_to=message)
 
+def install_from_fab(content, install_dir, skip_prompt):
+    (install_dir / "app").mkdir()
+    return install_dir / "app"
+
+os.environ["FLWR_HOME"] = os.path.dirname(file)
 identify_server(1)
 message = Message(RecordDict(), dst_node_id=7, message_type="train")
 context = Context(1, 7, {}, RecordDict(), {})
@@ -44,7 +49,7 @@ fab = SimpleNamespace(content=b"", hash_str="f")
 RuntimeHttpClient.PushTaskOutput = push_task_output
 module.pull_task_input = lambda client: (message, context, run, fab)
 module.push_message = lambda *_: None
-module.install_from_fab = lambda *_, **__: None
+module.install_from_fab = install_from_fab
 module.get_load_client_app_fn = lambda **_: lambda *_: app
 module.HeartbeatSender = lambda _: SimpleNamespace(start=lambda: None, is_running=False)
 internals.run_clientapp("127.0.0.1:9", "token", os.getppid(), lambda _: None, lambda: None)

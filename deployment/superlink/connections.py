@@ -1,7 +1,8 @@
 """Bounds on connections, which outsiders may open without a key.
 
-Uvicorn waits without end for a connection's first request, and a minute for its TLS handshake. Each
-connection is an open file; a process that has no more of them answers nobody.
+Uvicorn waits without end for a connection's first request, and for the rest of a head that has
+begun, and a minute for its TLS handshake. Each connection is an open file; a process that has no
+more of them answers nobody.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 from uvicorn.loops.auto import auto_loop_factory
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-# How long a handshake may take, and how long the head of the first request after it.
+# How long a handshake may take, and how long the head of a request.
 IDLE_SECONDS = 10.0
 # Connections of one address; a device has two or three. Devices behind one router share theirs.
 PER_ADDRESS = 1000
@@ -25,7 +26,7 @@ _warned: list[int] = []  # the limit of files that was warned of
 
 
 class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Closes a connection without a request, and those of an address that has too many.
+    """Closes a connection on which no request is completed, and those of an address with too many.
 
     Attributes:
         connected: Open connections by address.
@@ -40,7 +41,7 @@ class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self.connected[self._address] += 1
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self._close_if_idle)
+        self._deadline = self.loop.call_later(IDLE_SECONDS, transport.abort)
         if self.connected[self._address] > PER_ADDRESS:
             if self._address not in self.refused:
                 text = "%s has %d connections open; new ones are refused until it closes some"
@@ -56,9 +57,14 @@ class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             del self.connected[self._address]
         super().connection_lost(exc)
 
-    def _close_if_idle(self) -> None:
-        if self.cycle is None:  # the head of a request has not come
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        """Let the deadline be that of the head of a request, of which this may be a part."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._deadline.cancel()
+        elif self._deadline.cancelled() and (before is None or before.response_complete):
+            self._deadline = self.loop.call_later(IDLE_SECONDS, self.transport.abort)
 
 
 def loop_factory(use_subprocess: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -91,6 +91,36 @@ def test_connection_without_a_request_is_closed(server, secure):
     assert time.monotonic() - began > 0.5
 
 
+def test_connection_whose_second_request_does_not_come_whole_is_closed(server):
+    """Uvicorn closes an idle one after 5 s, but waits without end once a head has begun."""
+    with connect(server, secure=True) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"\r\n0\r\n\r\n"):
+            answer += connection.recv(1000)
+        assert b"served" in answer
+        began = time.monotonic()
+        for part in (b"GET / HT", b"TP/1.1\r\nHos"):  # each begins no wait of its own
+            time.sleep(0.6)
+            connection.sendall(part)
+        assert closed(connection)
+        assert 0.5 < time.monotonic() - began < 4
+
+
+def test_connection_serves_as_many_requests_as_it_brings(server):
+    with connect(server, secure=True) as connection:
+        for _ in range(4):
+            time.sleep(0.5)
+            connection.sendall(b"GET / HTTP/1.1\r\nHo")
+            time.sleep(0.3)
+            connection.sendall(b"st: a\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"\r\n0\r\n\r\n"):
+                part = connection.recv(1000)
+                assert part
+                answer += part
+
+
 def test_address_with_too_many_connections_gets_no_more_until_it_has_closed_some(server):
     kept = [connect(server, secure=True) for _ in range(3)]
     assert not serves(server)

@@ -194,7 +194,8 @@ def _whole(install: Callable[..., Path]) -> Callable[..., None]:
                 stored = install(content, Path(folder), **options)
                 stored.rename(apps / stored.name)
         except OSError as error:  # shutil's has a list of (source, destination, reason)
-            why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+            text = error.args[0][0][2] if isinstance(error, shutil.Error) else str(error)
+            why = text.partition(": '")[0]  # without the files
             raise OSError(f"the app cannot be stored in {apps}: {why}; free some space") from None
 
     return store

@@ -5,7 +5,7 @@ Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algori
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,8 +32,8 @@ from .fednova import step_count
 from .registry import Positive, Weights
 from .rounds.messages import GRADIENT_OFFSET
 
-# The server's control variate in a message, and the change of the client's in a reply; the entry
-# that names the client's last accepted round.
+# The server's control variate in a message, and the entry that names the client's last accepted
+# round.
 VARIATE, ACCEPTED = "control-variate", "accepted-round"
 
 
@@ -44,10 +44,13 @@ class SCAFFOLD(FederatedStrategy):
     With x the global model and K steps at the rate eta, a client's next variate is
     c_k - c + (x - y) / (K eta). The server moves by x <- x + global_learning_rate mean(y - x) and
     c <- c + |S| / N mean(change of c_k), over the |S| of N clients whose replies were usable; a
-    client keeps its next variate once the server has named its reply as accepted. Messages are
-    twice as large as FedAvg's, both ways. A client that loses its state begins with c_k = 0, while
-    the server's c still has its part. In another app the clients' handler must add the record
-    "gradient-offset" to every gradient.
+    client keeps its next variate once the server has named its reply as accepted. The change of c_k
+    follows from x, y, c and K eta, which the server has, so that clients send their models only
+    (X. Huang, P. Li, X. Li: Stochastic Controlled Averaging for Federated Learning with
+    Communication Compression. ICLR 2024, arXiv 2308.08165, do so with a compressed change);
+    messages to clients are twice as large as FedAvg's. A client that loses its state begins with
+    c_k = 0, while the server's c still has its part. In another app the clients' handler must add
+    the record "gradient-offset" to every gradient.
 
     Args:
         global_learning_rate: eta_g, of the server.
@@ -79,10 +82,10 @@ class SCAFFOLD(FederatedStrategy):
     def client(
         self, received: Received, memory: ClientMemory, train: Train
     ) -> tuple[Update, ClientMemory]:
-        """Train by g(y) - c_k + c; send the change of c_k beside the model."""
+        """Train by g(y) - c_k + c; keep the change of c_k until the server has accepted it."""
         memory.check_round(received)
         assert received.model is not None
-        x, sent = received.model.vector.astype(float), received.vectors[VARIATE]
+        sent = received.vectors[VARIATE]
         server = sent.astype(float)
         accepted = int(str(received.entries[ACCEPTED]))
 
@@ -92,26 +95,19 @@ class SCAFFOLD(FederatedStrategy):
         c = memory.settled(accepted, take).get(VARIATE, np.zeros_like(server))
         update = train(received.model, {GRADIENT_OFFSET: (server - c).astype(sent.dtype)})
         assert update.model is not None
-        y = update.model.vector.astype(float)
         length = step_length(received.settings, update.num_examples)
-        change = (difference(x, y) / length - server).astype(sent.dtype)
-        kept = ClientMemory(received.number, {VARIATE: c}, change.tobytes())
-        return replace(update, vectors={VARIATE: change}), kept
+        change = variate_change(received.model.vector, update.model.vector, sent, length)
+        return update, ClientMemory(received.number, {VARIATE: c}, change.tobytes())
 
     def read(self, now: Round, reply: Reply) -> Terms:
-        """Return y and the change of c_k."""
-        return reply.vector, reply.vector_of(VARIATE)
+        """Return y and the change of c_k, as the client computes it."""
+        length = step_length(now.config, reply.report.num_examples)
+        sent = self._sent[VARIATE]
+        return reply.vector, variate_change(now.model.vector, reply.vector, sent, length)
 
     def update_norm(self, now: Round, terms: Terms, reply: Reply) -> float:
-        """Return the larger of the norms of y - x and K eta (c + the change of c_k).
-
-        An honest client's second is (y - x), so that the bound on the update bounds the change,
-        too.
-        """
-        assert self.variate is not None
-        explained = reply.vector_of(VARIATE) + self.variate
-        length = step_length(now.config, reply.report.num_examples)
-        return max(change_norm(reply.vector, now.model.vector), length * change_norm(explained))
+        """Return the norm of y - x, which bounds the change of c_k, too."""
+        return change_norm(reply.vector, now.model.vector)
 
     def step(self, now: Round, aggregate: Aggregate) -> Vector:
         """Return the next model; the server's variate moves, and the replies are accepted."""
@@ -129,15 +125,17 @@ class SCAFFOLD(FederatedStrategy):
 
     def bits_down(self, now: Round, node: int) -> float:
         """Return 32 bits for each entry of the model and of the variate."""
-        return self.bits_up(now, node)
-
-    def bits_up(self, now: Round, node: int) -> float:
-        """Return the same."""
         return 32.0 * (now.model.size + now.model.layout.size)
 
     def forget_clients(self) -> None:
         """Begin with no variates, as the clients do."""
         self.variate, self._accepted = None, {}
+
+
+def variate_change(x: Vector, y: Vector, c: Vector, length: float) -> Vector:
+    """Return -c + (x - y) / (K eta), the change of a client's variate, in the dtype of c."""
+    change: Vector = (difference(x.astype(float), y.astype(float)) / length - c).astype(c.dtype)
+    return change
 
 
 def step_length(config: Mapping[str, Any], num_examples: float) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ConfigRecord
+from flwr.app import ConfigRecord
 
 import strategies
 import tasks
@@ -113,9 +113,10 @@ def test_scaffold_is_the_papers_algorithm(tmp_path, rounds_with_losses, rate):
     }  # fmt: skip
     config, model = train(tmp_path, lost, **keys)
     last = read_history(only_folder(tmp_path))[-1]
-    for way in ("up", "down"):  # twice the bytes of FedAvg
-        assert last[f"theory_bits_{way}"] == 2 * 32 * 7850 * last["participants"]
-        assert 1.98 < last[f"bytes_{way}"] / (4 * 7850 * last["participants"]) < 2.1
+    for way, times in (("up", 1), ("down", 2)):  # the bytes of FedAvg
+        assert last[f"theory_bits_{way}"] == times * 32 * 7850 * last["participants"]
+        full = 4 * 7850 * last["participants"]
+        assert 0.98 < last[f"bytes_{way}"] / full / times < 1.05
     expected = scaffold(config, Logistic(config), 4, lost, rate)
     for ours, theirs in zip(model.values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
@@ -128,9 +129,7 @@ def test_node_that_comes_back_is_told_what_was_accepted_of_it_before():
     arrays = record({"w": np.ones(3, np.float32)})
     config = ConfigRecord({"learning-rate": 0.1, "batch-size": 5, "local-steps": 2})
     strategy.configure_train(1, arrays, config, cohort(7))
-    answer = reply(7, arrays)
-    answer.content["fedavg-strategies.control-variate"] = arrays
-    assert strategy.finish_round([answer]).model is not None
+    assert strategy.finish_round([reply(7, arrays)]).model is not None
     strategy.configure_train(2, arrays, config, cohort(8))
     (message,) = strategy.configure_train(3, arrays, config, cohort(7))
     assert message.content["fedavg-strategies"]["accepted-round"] == 1
@@ -171,24 +170,3 @@ def trained_by(config, client, weights, server_round):
 def test_momentum_is_refused(tmp_path, strategy):
     with pytest.raises(ConfigError, match=r"momentum = 0\.9: leave it out: .* without momentum"):
         train(tmp_path, strategy=strategy, momentum=0.9)
-
-
-def test_bound_on_updates_holds_for_control_variates_too(tmp_path):
-    """A huge finite variate would be added to the gradients of all clients."""
-
-    def huge(reply):
-        reply.content["fedavg-strategies.control-variate"]["1.bias"] = Array(
-            np.full(10, 1e6, np.float32)
-        )
-        return reply
-
-    keys = {"run-dir": str(tmp_path), "strategy": "scaffold", "max-update-norm": 2.0}
-    config = parse_config({**CONFIG, **keys})
-
-    def reasons(tamper):
-        history = run_here(config, tamper=tamper).history
-        return {why for metrics in history for why in metrics.rejected.values()}
-
-    (reason,) = reasons({2: huge})
-    assert "max-update-norm is 2" in reason
-    assert reasons({}) == set()

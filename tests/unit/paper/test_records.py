@@ -33,7 +33,7 @@ WITH_EFFECT = {
     "local-arrays": "1.*", "links": "4g", "seconds-per-example": 0.7, "objective": "loss",
     "target": 0.7, "optimizer": "adamw", "optimizer-args": "eps = 0.7",
     "gradient-clip": 0.7, "optimizer-state": "kept", "rate-schedule": "linear",
-    "precision": "bf16", "budget": "7 MB up",
+    "precision": "bf16", "budget": "7 MB up", "selection": "power-of-choice", "initial-loss": True,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.checkpoint import (
     RunState,
+    check_run_folder,
     has_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -121,8 +122,10 @@ def test_damaged_or_other_run_is_refused_in_one_line(tmp_path, damage, config, r
     save(tmp_path, 2, model(1), {3: b"three"})
     assert load(tmp_path).history[-1].round == 2
     damage(tmp_path)
-    with one_line(ConfigError, reason):
-        load_checkpoint(RunConfig(resume=str(tmp_path), **config))
+    config = RunConfig(resume=str(tmp_path), **config)
+    with one_line(ConfigError, reason):  # as `prepare` does
+        check_run_folder(config)
+        load_checkpoint(config)
 
 
 def flip(path):

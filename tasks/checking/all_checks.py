@@ -7,7 +7,7 @@ from tasks.checking import Finding, TaskError
 from tasks.checking.data import check_arrays, check_examples, check_loads, check_settings
 from tasks.checking.loss import check_loss
 from tasks.checking.metrics import check_metrics
-from tasks.checking.training import STEPS, check_clients, check_in_parts, check_shortcuts
+from tasks.checking.training import STEPS, check_clients, check_shortcuts, difference
 from tasks.checking.trial import Trial
 from tasks.data.dataset import Dataset
 
@@ -29,7 +29,8 @@ def before_training(task: Task, data: Dataset, seed: int) -> Iterator[Finding]:
     for check in QUICK:
         yield from check(trial)
     if sum(weight.numel() for weight in trial.network().parameters()) < MAX_ENTRIES:
-        check_in_parts(trial)
+        if task.in_parts and task.train is None:
+            difference(trial, "in_parts")
         yield from check_clients(trial, STEPS)
 
 

@@ -12,7 +12,6 @@ from torch.overrides import TorchFunctionMode
 
 from tasks.checking import Finding, TaskError, calling
 from tasks.checking.trial import (
-    CPU,
     Trial,
     copies,
     described,
@@ -22,7 +21,7 @@ from tasks.checking.trial import (
     same,
 )
 from tasks.data.dataset import leaves
-from tasks.training.examples import number_of, parts_of
+from tasks.training.examples import CPU, number_of, parts_of
 from tasks.training.random_streams import seeded
 
 # The losses that are looked at.

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasks.checking import Finding, TaskError, calling
-from tasks.checking.trial import CPU, FEW, Trial, few_rows
+from tasks.checking.trial import FEW, Trial, few_rows
 from tasks.model_arrays import read_arrays
-from tasks.training.examples import count_predictions, number_of, parts_of
+from tasks.training.examples import CPU, count_predictions, number_of, parts_of
 from tasks.training.local_training import TaskClient
 from tasks.training.optimizer_steps import backward, trained_weights
 from tasks.training.random_streams import seeded
@@ -34,7 +34,6 @@ LARGE_STEP = TrainingSettings(learning_rate=100.0, batch_size=0, local_steps=1)
 TOLERANCE, NOISE = 1e-3, 1e-3
 # Steps that are timed, and how often: the first may import what torch needs.
 TIMED, REPEATS = TrainingSettings(learning_rate=0.01, batch_size=10, local_steps=3), 4
-BOTH = False, True  # without a shortcut, and with it
 # A client whose time is compared has one of so many parts of the examples, and an epoch.
 CLIENTS = 100
 GAIN = 1.1  # what a shortcut must gain to be proposed
@@ -50,12 +49,6 @@ def check_clients(trial: Trial, steps: int = MANY_STEPS) -> Iterator[Finding]:
         fix = "keep nothing in a global variable, a closure, a class or a loss"
         raise TaskError("model or loss", text + fix)
     yield Finding("ok", "model", "a client trains the same alone and after another client")
-
-
-def check_in_parts(trial: Trial) -> None:
-    """Check that a task that says ``in_parts`` trains as torch does; TaskError else."""
-    if trial.task.in_parts and trial.task.train is None:
-        _difference(trial, "in_parts")
 
 
 def check_shortcuts(trial: Trial) -> Iterator[Finding]:
@@ -78,9 +71,7 @@ def check_shortcuts(trial: Trial) -> Iterator[Finding]:
 
 def depends_on_others(trial: Trial, steps: int = STEPS) -> bool:
     """Return whether a client's training gives other numbers after another client's."""
-    settings = TrainingSettings(
-        learning_rate=0.01, batch_size=2, local_steps=steps, seed=1, server_round=1
-    )
+    settings = TrainingSettings(learning_rate=0.01, batch_size=2, local_steps=steps, server_round=1)
     alone, after = (_changes(trial, settings, *clients) for clients in ((0,), (1, 0)))
     if trial.task.train is not None and not any(change.any() for change in alone.values()):
         raise TaskError("train", "leaves the model as it was: change its own weights")
@@ -88,17 +79,17 @@ def depends_on_others(trial: Trial, steps: int = STEPS) -> bool:
 
 
 def _compared(trial: Trial, name: str) -> Finding:
-    """Return what a shortcut gains, or how it changes the numbers, as for `_difference`."""
-    if apart := _difference(trial, name):
+    """Return what a shortcut gains, or how it changes the numbers, as for `difference`."""
+    if apart := difference(trial, name):
         return Finding("note", name, f"cannot be said: {apart}")
-    slow, fast = (_client_seconds(trial.saying(**{name: own})) for own in BOTH)
+    slow, fast = (_client_seconds(trial.saying(**{name: own})) for own in (False, True))
     is_gain = not getattr(trial.task, name) and slow >= GAIN * fast
     may = f": you may say {name}=True" if is_gain else ""
     text = f"the same numbers as torch's own steps, {slow / fast:.1f} times as fast{may}"
     return Finding("note" if is_gain else "ok", name, text)
 
 
-def _difference(trial: Trial, name: str) -> str:
+def difference(trial: Trial, name: str) -> str:
     """Return how a shortcut changes the numbers; empty if it does not.
 
     Raises:
@@ -108,7 +99,9 @@ def _difference(trial: Trial, name: str) -> str:
         differs = not trial.task.shared_model and depends_on_others(trial.saying(shared_model=True))
         return "a client's training would depend on who trained before" if differs else ""
     try:
-        plain, fast = (_changes(trial.saying(**{name: own}), LARGE_STEP, 0) for own in BOTH)
+        plain, fast = (
+            _changes(trial.saying(**{name: own}), LARGE_STEP, 0) for own in (False, True)
+        )
         weights = {name: plain[name] for name in trial.arrays.trained}
         found = [("its steps change", _apart(weights, fast))]
         if name == "in_parts":

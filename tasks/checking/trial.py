@@ -13,10 +13,9 @@ from tasks.checking import TaskError, calling
 from tasks.data.dataset import Dataset, Split, leaves, map_leaves
 from tasks.data.map_style import MapStyleSplit
 from tasks.model_arrays import ModelArrays
-from tasks.training.examples import call_model
+from tasks.training.examples import CPU, call_model
 from tasks.training.random_streams import seeded
 
-CPU = torch.device("cpu")
 FEW = 8
 
 

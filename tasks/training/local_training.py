@@ -18,7 +18,7 @@ from tasks.training.evaluation import BatchResult, Evaluator, combine
 from tasks.training.examples import Examples, MapStyleExamples, count_predictions
 from tasks.training.optimizer_steps import backward, take_steps, trained_weights
 from tasks.training.optimizers import Memory, finite_arrays
-from tasks.training.random_streams import local_seed, seeded, torch_generator
+from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tasks.training.training_settings import TrainingSettings
 
 
@@ -225,7 +225,7 @@ class TaskClient:
 
         The draws are fixed by seed, client and round; afterwards the states are restored.
         """
-        own = local_seed(settings.seed, self.partition, settings.server_round)
+        own = derive_seed(settings.seed, "local", self.partition, settings.server_round)
         # Transforms of a map-style training set may draw from any of them.
         only_torch = self.task.shared_model and not isinstance(self._train, MapStyleExamples)
         return seeded(own, device, only_torch=only_torch)

@@ -71,11 +71,6 @@ def derive_seed(seed: int, *path: int | str) -> int:
     return int(_sequence(seed, path).generate_state(1, np.uint64)[0] >> 1)
 
 
-def local_seed(seed: int, client: int, server_round: int) -> int:
-    """Return the seed of what a client's training draws in a round: dropout and augmentation."""
-    return derive_seed(seed, "local", client, server_round)
-
-
 def _sequence(seed: int, path: tuple[int | str, ...]) -> np.random.SeedSequence:
     words = [zlib.crc32(step.encode()) if isinstance(step, str) else step for step in path]
     return np.random.SeedSequence([seed, *words])

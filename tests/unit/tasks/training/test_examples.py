@@ -14,7 +14,6 @@ from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tasks.training.random_streams import (
     derive_seed,
-    local_seed,
     numpy_generator,
     seeded,
     torch_generator,
@@ -63,7 +62,7 @@ def test_random_transforms_are_drawn_by_seed_client_and_round():
     found, _, _ = fit(client, sent, config | {"server-round": 2})
     order = torch.randperm(12, generator=torch_generator(5, "batches", 3, 2)).tolist()
     optimizer = torch.optim.SGD(by_hand.parameters(), 0.1)
-    with seeded(local_seed(5, 3, 2), torch.device("cpu")):
+    with seeded(derive_seed(5, "local", 3, 2), torch.device("cpu")):
         for start in (0, 4, 8, 0, 4, 8):
             images, targets = zip(
                 *[data.train.inputs[n] for n in order[start : start + 4]], strict=True

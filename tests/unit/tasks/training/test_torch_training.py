@@ -16,7 +16,7 @@ from tasks.training import batch_size
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tasks.training.optimizers import check_optimizer
-from tasks.training.random_streams import local_seed, seeded, torch_generator
+from tasks.training.random_streams import derive_seed, seeded, torch_generator
 from tests.support import networks
 from tests.support.task_clients import fit, gradient
 
@@ -211,7 +211,7 @@ def plain(model, make, examples, partition, rounds):
         order = torch_generator(1, "batches", partition, server_round)
         batches = list(examples.shuffled(order).batches(SIZE))
         model.train()
-        with seeded(local_seed(1, partition, server_round), CPU):
+        with seeded(derive_seed(1, "local", partition, server_round), CPU):
             for step in range(STEPS):
                 inputs, targets = batches[step % len(batches)]
                 optimizer.zero_grad()

@@ -362,10 +362,10 @@ def parse(kind: type[Config], values: Mapping[str, Any]) -> Config:
 def parse_saved(values: Mapping[str, Any]) -> TrainingConfig:
     """Return the saved config of any kind of training and version, checked by today's rules."""
     kind = RunConfig if "strategy" in values else CentralConfig
-    return with_clients(parse(kind, todays_keys(values)))
+    return with_clients(parse(kind, migrate_saved_keys(values)))
 
 
-def todays_keys(saved: Mapping[str, Any]) -> dict[str, Any]:
+def migrate_saved_keys(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return a saved config of any version by today's keys: those removed since are translated."""
     values = dict(saved)
     if (accuracy := values.pop("target-accuracy", "auto")) != "auto":

@@ -69,7 +69,7 @@ def print_tables(compared: Comparison, spread: Spread, pairs: Pairs | None = Non
         _print(f"to {name} {compared.target:g}", rows, until, show)
     if pairs is not None:
         title = f"difference from {pairs.against}, with its 95 % interval"
-        rows, keys = list(lines_of(pairs.numbers)), _keys_to_claim(compared)
+        rows, keys = list(lines_of(pairs.numbers)), _columns_to_compare(compared)
         _print(title, rows, keys, _difference, runs="pairs")
 
 
@@ -121,7 +121,7 @@ def about_rows(rows: Sequence[tuple[str, DataFrame]], runs: str) -> dict[str, li
     return columns if set(statuses) <= {FINISHED} else {**columns, "status": statuses}
 
 
-def _keys_to_claim(compared: Comparison) -> list[str]:
+def _columns_to_compare(compared: Comparison) -> list[str]:
     """Return the columns of values, and of what it took up to the target if there is one."""
     return [
         key for key in compared.keys

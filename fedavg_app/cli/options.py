@@ -18,8 +18,8 @@ from fedavg_app.config import (
     RunConfig,
     TrainingConfig,
     kebab,
+    migrate_saved_keys,
     parse,
-    todays_keys,
 )
 from fedavg_app.errors import ConfigError
 from fedavg_app.partitioning import PARTITIONERS
@@ -111,7 +111,7 @@ def read_config(path: Path, kind: type[TrainingConfig]) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         saved = path.suffix == ".json"
-        values = todays_keys(json.loads(text)) if saved else tomllib.loads(text)
+        values = migrate_saved_keys(json.loads(text)) if saved else tomllib.loads(text)
     except (OSError, ValueError, TypeError) as error:
         fix = f"give a TOML file of keys, or a run's config.json ({error})"
         raise ConfigError("config", str(path), fix) from error

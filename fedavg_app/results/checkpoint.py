@@ -18,7 +18,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import Array, ArrayRecord
 
-from fedavg_app.config import Effect, RunConfig, fields_with, kebab, parse_config, todays_keys
+from fedavg_app.config import (
+    Effect,
+    RunConfig,
+    fields_with,
+    kebab,
+    migrate_saved_keys,
+    parse_config,
+)
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.results.history import RoundMetrics, read_history
 from fedavg_app.results.run_folder import (
@@ -159,7 +166,7 @@ def saved_config(run_folder: str) -> RunConfig:
     """
     path = Path(run_folder).expanduser() / CONFIG_FILE
     try:
-        return parse_config(todays_keys(json.loads(path.read_text(encoding="utf-8"))))
+        return parse_config(migrate_saved_keys(json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         fix = f"give the folder of a federated run; {CONFIG_FILE} cannot be read from it"
         raise ConfigError("resume", run_folder, fix) from error

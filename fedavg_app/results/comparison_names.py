@@ -34,7 +34,7 @@ NOT_OF_A_GRADIENT = {kebab(name) for name in LocalWork.model_fields if name not 
 # Keys that say what a method is; the values of others are its settings.
 METHOD = (STRATEGY, "strategy-args")
 # Keys whose values are clear without the key's name.
-SAY_IT_ALL = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
+SELF_EXPLANATORY_KEYS = (STRATEGY, "strategy-args", "task", "partition", "partition-args", "links")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def in_force(settings: Mapping[str, Any], key: str) -> bool:
 
 def setting_text(key: str, value: object) -> str:
     """Return a setting as a part of a run's name."""
-    return str(value) if key in SAY_IT_ALL else f"{key} {value}"
+    return str(value) if key in SELF_EXPLANATORY_KEYS else f"{key} {value}"
 
 
 def write_names(folder: Path, names: Mapping[str, Name]) -> None:

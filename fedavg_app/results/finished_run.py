@@ -9,7 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fedavg_app.config import todays_keys
+from fedavg_app.config import migrate_saved_keys
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics, objective_curve, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
@@ -88,7 +88,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It is not the folder of a training.
     """
-    return todays_keys(_read_table(folder, CONFIG_FILE))
+    return migrate_saved_keys(_read_table(folder, CONFIG_FILE))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

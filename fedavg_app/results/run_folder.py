@@ -1,6 +1,5 @@
 """The folder that a training leaves (docs/run-folder.md): its name, its files and its models."""
 
-import errno
 import fcntl
 import logging
 import os
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -45,16 +45,15 @@ def create_run_folder(config: TrainingConfig, task_name: str) -> Path:
 
 
 def check_run_dir(config: TrainingConfig) -> None:
-    """Make the config's "run-dir", in which a new run's folder is made later.
+    """Check that a new run's folder can be made in the config's "run-dir"; nothing is left there.
 
     Raises:
-        ConfigError: It cannot be made, or nothing can be written there.
+        ConfigError: It cannot.
     """
-    folder = Path(config.run_dir).expanduser()
-    with reporting_unwritable(config):
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    folder = Path(config.run_dir).expanduser().absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    with reporting_unwritable(config), TemporaryDirectory(dir=there):
+        pass
 
 
 @contextmanager

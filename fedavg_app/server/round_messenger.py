@@ -75,7 +75,7 @@ class RoundMessenger:
             size = max(size - len(working), 1)
         nodes, connected = self._nodes, self._nodes.clients
         if working:
-            connected = [node for node in connected if nodes.node(node) not in working]
+            connected = [each for each in connected if nodes.node(each) not in working]
         if purpose == "train" and (facts := self._facts) is not None:
             available = [
                 Candidate(

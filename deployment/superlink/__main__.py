@@ -12,6 +12,7 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 
+from sqlalchemy.exc import DatabaseError
 from starlette.middleware import Middleware
 
 from deployment.superlink.deliveries import Deliveries, RunRequests
@@ -30,8 +31,8 @@ def main() -> None:
     parser.add_argument("--allow-origin", default="")
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
     # Replies on their way are where the SuperLink puts them afterwards.
-    folder = Path(_option("--database", "superlink.db")).resolve().parent
-    replies, deliveries = Replies(own.max_reply_bytes, str(folder)), Deliveries()
+    database = Path(_option("--database", "superlink.db")).resolve()
+    replies, deliveries = Replies(own.max_reply_bytes, str(database.parent)), Deliveries()
     gate = Middleware(Gate, replies=replies, monitor=Monitor(), deliveries=deliveries)
     requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
     page = [Middleware(one_origin, origin=own.allow_origin)] if own.allow_origin else []
@@ -42,6 +43,8 @@ def main() -> None:
         run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
     except (UnsupportedFlowerError, ValueError) as error:
         sys.exit(f"superlink: {error}")
+    except DatabaseError as error:
+        sys.exit(f"superlink: {database}: {error.orig}; free some space, or put back a copy of it")
 
 
 def _option(name: str, default: str) -> str:

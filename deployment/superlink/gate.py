@@ -24,6 +24,7 @@ from flwr.proto.message_pb2 import (
     PushObjectResponse,
 )
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from sqlalchemy.exc import DatabaseError
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -41,7 +42,8 @@ REQUESTS: dict[str, Any] = {
     "confirm-message-received": ConfirmMessageReceivedRequest,
 }
 # Limits of requests' bodies, which the gate reads before it judges them: a chunk of an array has
-# 5 MiB, and a content that is one object up to 8 MiB. That of an announcement is the run's.
+# 5 MiB, and a content that is one object up to 8 MiB. That of an announcement is the run's. Who is
+# no device sends none of these.
 MAX_OBJECT_BYTES, MAX_OTHER_BODY_BYTES = 8 * 2**20, 64 * 2**10
 # Requests of one key that are served at a time; others wait. Flower's SuperNodes have up to three.
 CONCURRENT = 4
@@ -72,7 +74,6 @@ class Gate:
         # By key that the SuperLink has served: its node, and what bounds its requests.
         self._known: dict[bytes, tuple[int, asyncio.Semaphore]] = {}
         self._stranger = 0, asyncio.Semaphore(CONCURRENT)
-        self._large_of_strangers = asyncio.Semaphore(CONCURRENT)
         self._hand_overs = asyncio.Semaphore(HAND_OVERS)
         self.handing_over: set[asyncio.Task[None]] = set()
 
@@ -80,12 +81,16 @@ class Gate:
         """Pass the request on, or refuse it."""
         if scope["type"] != "http" or not scope["path"].startswith(FLEET):
             own = self._monitor.answer(scope["path"]) if scope["type"] == "http" else None
-            await (own or self._app)(scope, receive, send)
+            try:
+                await (own or self._app)(scope, receive, send)
+            except (OSError, DatabaseError) as error:  # of a run, whose request fails
+                self._monitor.failed_to_answer(first_line(error))
+                raise
             return
         name = scope["path"].removeprefix(FLEET)
         headers = dict(reversed(scope["headers"]))  # the first of a name, which Flower reads
         length, key = int(headers.get(b"content-length", 0)), signer(headers)
-        is_known, is_large = key in self._known, length > MAX_OTHER_BODY_BYTES
+        is_known = key in self._known
         node_id, slots = self._known.get(key, self._stranger)
         if length > (most := self._most_bytes(name, node_id)):
             async with slots:
@@ -95,8 +100,7 @@ class Gate:
             return
         # A device that is slow holds its own slots; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
-        first = slots if is_known else self._large_of_strangers if is_large else nullcontext()
-        async with first:
+        async with slots if is_known else nullcontext():
             body = await read_body(receive)
             if body is None:
                 return
@@ -110,7 +114,7 @@ class Gate:
     def _most_bytes(self, name: str, node_id: int) -> int:
         if name == ANNOUNCE:
             return self._replies.most_announced(node_id)
-        return MAX_OBJECT_BYTES if name == OBJECT else MAX_OTHER_BODY_BYTES
+        return MAX_OBJECT_BYTES if name == OBJECT and node_id else MAX_OTHER_BODY_BYTES
 
     async def _serve(
         self, name: str, body: bytes, scope: Scope, node_id: int
@@ -144,14 +148,18 @@ class Gate:
         except (RefusedError, DecodeError) as error:
             reason = f"{type(error).__name__}: {error}" if request is None else str(error)
             return await self._refuse(403, reason, name, scope, node_id), 0
-        except Exception:  # a full disk, or what Flower does not answer, such as a locked database
-            self._monitor.failed_to_answer()
+        except (OSError, DatabaseError) as error:  # the disk is full, or the database locked
+            self._monitor.failed_to_answer(first_line(error))
+            # A SuperNode repeats the request; after a status of 500 it would end.
+            return JSONResponse({"detail": "the SuperLink cannot store anything now"}, 503), 0
+        except Exception as error:
+            self._monitor.failed_to_answer(f"{type(error).__name__}: {error}")
             raise
         if answer.status_code == 401:
             client = scope.get("client") or ("unknown", 0)
             self._monitor.unauthorised(f"node {node_id}" if node_id else client[0], name)
         elif answer.status_code >= 500:
-            self._monitor.failed_to_answer()
+            self._monitor.failed_to_answer(f"it answers with status {answer.status_code}")
         if answer.status_code != 200:
             return answer, 0
         content = bytes(answer.body)
@@ -201,7 +209,7 @@ class Gate:
                 await hand_over(self._app, given)
             except Exception as error:  # whatever the SuperLink raises, such as a locked database
                 if not isinstance(error, NotStoredError) or error.is_failure:
-                    self._monitor.failed_to_answer()
+                    self._monitor.failed_to_answer(first_line(error))
                 _log.warning("a reply of node %d is lost: %s", given.node_id, error)
                 await self._report(given, f"it could not be stored: {error}", given.scope)
 
@@ -229,3 +237,8 @@ class Gate:
             await report_error(self._app, given, reason, scope)
         except NotStoredError as error:
             _log.warning("could not report an error of node %d: %s", given.node_id, error)
+
+
+def first_line(error: Exception) -> str:
+    """Return what a database's error says, without its SQL."""
+    return str(error).partition("\n")[0]

@@ -60,8 +60,10 @@ class Monitor:
         self.last_reply[node_id] = time.monotonic()
         self.replies[node_id] += 1
 
-    def failed_to_answer(self) -> None:
-        """Note that the SuperLink could not answer a request."""
+    def failed_to_answer(self, why: str) -> None:
+        """Note that the SuperLink could not answer a request; log the first in a while."""
+        if not self._is_failing():
+            _log.error("the SuperLink cannot answer: %s", why)
         self.last_failure = time.monotonic()
 
     def refused(self, node_id: int, name: str, reason: str) -> None:
@@ -88,11 +90,14 @@ class Monitor:
         """Return the answer to a request of this machine; None for other paths."""
         if path == "/metrics":
             return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
-        if path == "/health" and time.monotonic() - self.last_failure < FAILED_SECONDS:
+        if path == "/health" and self._is_failing():
             return JSONResponse(
                 {"detail": "requests fail: is the database locked, or the disk full?"}, 503
             )
         return None
+
+    def _is_failing(self) -> bool:
+        return time.monotonic() - self.last_failure < FAILED_SECONDS
 
     def _metrics(self) -> str:
         now = time.monotonic()

@@ -86,6 +86,7 @@ class Upload:
 
         Raises:
             RefusedError: It was not announced so, is malformed, or the reply is too large with it.
+            OSError: It cannot be stored.
         """
         if object_id not in self._children:
             raise RefusedError("the object was not announced")
@@ -101,9 +102,10 @@ class Upload:
             raise RefusedError("the object refers to others than were announced")
         if object_id == self.reply_id:
             self._check_metadata(content)
+        start = self._file.seek(0, os.SEEK_END)
+        self._file.write(content)  # may fail, and the device then sends it again
+        self._places[object_id] = start, len(content)
         self._left -= part.size
-        self._places[object_id] = self._file.seek(0, os.SEEK_END), len(content)
-        self._file.write(content)
         self._objects.add(object_id, part)
         self.last_arrival = time.monotonic()
         if self.is_complete and self._objects.size(self.reply_id) > self._most:

@@ -15,6 +15,7 @@ from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.primitives import asymmetric
+from sqlalchemy.exc import OperationalError
 
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
@@ -410,6 +411,11 @@ def test_body_that_is_too_large_for_its_request_is_refused_unread(name):
     assert ask(gate, name, bytes(5 * 2**20))[0] == 413
 
 
+def test_stranger_may_not_send_what_is_as_large_as_an_object():
+    gate, _ = make_gate(SuperLink())
+    assert ask(gate, "push-object", bytes(2**20), "stranger")[0] == 413
+
+
 def test_concurrent_requests_of_a_key_are_bounded_and_do_not_delay_others():
     running, most, release = 0, 0, asyncio.Event()
 
@@ -485,11 +491,29 @@ def test_health_is_bad_after_a_request_that_the_superlink_could_not_answer(monke
     assert ask(gate, "", path="/health") == (200, b"ok")
 
 
-def test_health_is_bad_after_a_request_that_raised_inside_the_superlink():
+@pytest.mark.parametrize(
+    "error", [OSError("No space left"), OperationalError("UPDATE", {}, Exception("disk is full"))]
+)
+def test_request_that_cannot_be_stored_is_to_be_repeated_and_logged_once(error, caplog):
+    """A SuperNode repeats what gets 503; one whose heartbeat gets 500 sends none any more."""
+
     async def superlink(scope, receive, send):
-        raise OSError("database is locked")
+        raise error
 
     gate, _ = make_gate(superlink)
-    with pytest.raises(OSError, match="locked"):
+    for _ in range(3):
+        assert ask(gate, "send-node-heartbeat")[0] == 503
+    assert ask(gate, "", path="/health")[0] == 503
+    (line,) = [record.message for record in caplog.records if "cannot answer" in record.message]
+    assert "\n" not in line
+    assert "No space left" in line or "disk is full" in line
+
+
+def test_health_is_bad_after_a_request_that_raised_inside_the_superlink():
+    async def superlink(scope, receive, send):
+        raise KeyError("a bug")
+
+    gate, _ = make_gate(superlink)
+    with pytest.raises(KeyError):
         ask(gate, "send-node-heartbeat")
     assert ask(gate, "", path="/health")[0] == 503

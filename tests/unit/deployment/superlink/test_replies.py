@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
@@ -260,4 +260,23 @@ def test_reply_that_is_large_is_kept_in_a_file_without_a_name(tmp_path):
     upload, contents = device.reply(record(LARGE + 1))
     assert not [*tmp_path.iterdir()]
     assert upload._file._rolled
+    assert {object_id: upload.content(object_id) for object_id in contents} == contents
+
+
+def test_object_that_could_not_be_stored_may_be_sent_again(device, monkeypatch):
+    contents, session = device.announce(record(MODEL))
+    request = PushObjectRequest(node=Node(node_id=NODE), session_id=session)
+    upload = device.replies.receiving(request).upload
+
+    def no_space(content):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(upload._file, "write", no_space)
+        for item in contents.items():
+            with pytest.raises(OSError, match="No space"):
+                upload.take(*item)
+    assert not upload.is_complete
+    for item in contents.items():
+        upload.take(*item)
     assert {object_id: upload.content(object_id) for object_id in contents} == contents

@@ -85,3 +85,14 @@ def test_options_are_those_of_flower_and_no_torch_is_loaded():
     assert "--enable-supernode-auth" in printed
     assert "flwr.superlink.main" in printed.split()
     assert "torch" not in printed.split()
+
+
+def test_damaged_database_is_one_line_that_names_it(tmp_path):
+    database = tmp_path / "superlink.db"
+    database.write_bytes(bytes(range(256)) * 100)
+    status, printed = launch("--insecure", "--database", str(database), "--port", "1")
+    assert status == 1
+    assert printed.splitlines()[-1] == (
+        f"superlink: {database}: file is not a database; free some space, or put back a copy of it"
+    )
+    assert "Traceback" not in printed

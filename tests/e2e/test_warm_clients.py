@@ -64,7 +64,7 @@ def test_client_that_hangs_is_ended_at_its_messages_expiry(deployment, tmp_path,
     assert len(records[1]["rejected"]) == 1, records[1]
     assert not Path(f"/proc/{process}").exists()
     logs = "".join(deployment.log(f"device-{number}") for number in range(NODES))
-    assert f"The client's message has expired: process {process} is ended" in logs
+    assert f"Ending process {process}: its message has expired" in logs
     # The round continued, and the device that was left out takes part again.
     assert len(records) == 4
     assert (records[3]["participants"], records[3]["rejected"]) == (NODES, {})

@@ -51,8 +51,8 @@ SUPERNODE: Parts = {
     "flwr.supercore.runtime:RuntimeHttpClient.from_server_address": (),
     "flwr.supercore.interceptors:RuntimeTokenHttpInterceptor": (),
     "flwr.supercore.interceptors:RuntimeVersionHttpInterceptor": ("component_name",),
-    "flwr.proto.runtime_pb2:PushTaskOutputRequest": (),
-    "flwr.common.serde:context_to_proto": (),
+    "flwr.supernode.runtime.run_clientapp:register_signal_handlers": ("exit_handlers",),
+    "flwr.supercore.exit:add_exit_handler": ("run_before_force_exit",),
 }  # fmt: skip
 
 

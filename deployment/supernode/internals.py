@@ -10,11 +10,13 @@ In its SuperExec: the executor, which is ours.
 In a client's process:
 * the default pauses of `pull_and_inflate_object_from_tree`, 1 s and more before an array that has
   not arrived is asked for again;
-* `RuntimeHttpClient.PullMessages`, which finds nothing where it comes before its message;
 * `pull_task_input` and `push_message`, to learn when the message expires and when the reply is on
-  its way; `push_task_output`, to hand in the client's state before the process ends;
+  its way; the client that the first is given finds nothing where it comes before its message;
+* `register_signal_handlers` and `push_task_output`, to hand in the client's state however long that
+  takes;
 * `install_from_fab`, which takes a part of an app for the whole.
 
+Flower has no setting for any of them.
 `deployment.flower_parts` says whether this Flower has them. Where it has not, nothing here is used;
 so all of Flower's parts are imported where they are used.
 """
@@ -153,12 +155,12 @@ def run_clientapp(
     """
     from flwr.supernode.runtime import run_clientapp as module
 
-    _wait_for_messages()
     own = vars(module)
     own["pull_and_inflate_object_from_tree"].__kwdefaults__.update(PULLS)
     pull_task_input, push_message = own["pull_task_input"], own["push_message"]
 
     def pull(client: Any) -> Any:
+        client.PullMessages = _until_there(client.PullMessages)
         found = pull_task_input(client)
         on_message(found[0])
         return found
@@ -166,13 +168,55 @@ def run_clientapp(
     def push(client: Any, message: Any, context: Any) -> None:
         on_reply()
         push_message(client, message, context)
-        if _hand_in(client, message, context):
-            own["push_task_output"] = lambda **_: None  # what is done as the process ends
 
     own["pull_task_input"], own["push_message"] = pull, push
     own["install_from_fab"] = _whole(own["install_from_fab"])
+    _hand_in_without_limit(own)
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def _until_there(pull: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the call for a message, which is repeated while there is none yet.
+
+    A SuperNode makes the task before it stores the message. Flower's clients, which take seconds to
+    start, never ask in between; if one did, it would fail, and its SuperNode would wait forever.
+    """
+
+    def call(request: Any) -> Any:
+        deadline = time.monotonic() + MESSAGE_WAIT
+        while not (response := pull(request)).messages_list and time.monotonic() < deadline:
+            time.sleep(PULLS["initial_backoff"] or 0)
+        return response
+
+    return call
+
+
+def _hand_in_without_limit(own: dict[str, Any]) -> None:
+    """Have a client hand in its state before Flower's limit of 5 s for what is done at its exit.
+
+    A state that takes longer would be lost, and nothing would say so.
+
+    Args:
+        own: The names of Flower's module of clients.
+    """
+    from flwr.supercore.exit import add_exit_handler
+
+    register, push_task_output = own["register_signal_handlers"], own["push_task_output"]
+
+    def register_unlimited(*, exit_handlers: list[Callable[[], None]], **options: Any) -> None:
+        register(**options)
+        for handler in exit_handlers:
+            add_exit_handler(handler, run_before_force_exit=True)
+
+    def push_or_log(**options: Any) -> None:
+        try:
+            push_task_output(**options)
+        except Exception as failure:  # protobuf's for more than 2 GB; Flower would say nothing
+            text = "the client's state could not be stored, so its next round starts without it: %s"
+            logging.getLogger("flwr").error(text, failure)
+
+    own["register_signal_handlers"], own["push_task_output"] = register_unlimited, push_or_log
 
 
 def _whole(install: Callable[..., Path]) -> Callable[..., None]:
@@ -199,49 +243,6 @@ def _whole(install: Callable[..., Path]) -> Callable[..., None]:
             raise OSError(f"the app cannot be stored in {apps}: {why}; free some space") from None
 
     return store
-
-
-def _hand_in(client: Any, message: Any, context: Any) -> bool:
-    """Say that a task is over and hand in its client's state; return whether that succeeded.
-
-    Flower does so as the process ends, for which it has 5 seconds: a state that takes longer is
-    lost, and nothing says so.
-    """
-    from flwr.common.constant import SubStatus
-    from flwr.common.serde import context_to_proto
-    from flwr.proto.runtime_pb2 import PushTaskOutputRequest
-
-    try:
-        output = PushTaskOutputRequest(context=context_to_proto(context))
-        output.sub_status = SubStatus.FAILED if message.has_error() else SubStatus.COMPLETED
-        output.details = message.error.reason if message.has_error() else ""
-        client.PushTaskOutput(output)
-    except Exception as failure:  # httpx's, and protobuf's for a message of more than 2 GB
-        text = "the client's state could not be stored, so its next round starts without it: %s"
-        logging.getLogger("flwr").error(text, failure)
-        return False
-    return True
-
-
-def _wait_for_messages() -> None:
-    """Make this process ask again for its message if there is none yet.
-
-    A SuperNode makes the task before it stores the message. Flower's clients, which take seconds to
-    start, never ask in between; if one did, it would fail, and its SuperNode would wait forever.
-    """
-    from flwr.supercore.runtime import RuntimeHttpClient
-
-    original = RuntimeHttpClient.PullMessages
-
-    def pull_messages(client: Any, request: Any) -> Any:
-        deadline = time.monotonic() + MESSAGE_WAIT
-        while True:
-            response = original(client, request)
-            if response.messages_list or time.monotonic() > deadline:
-                return response
-            time.sleep(PULLS["initial_backoff"] or 0)
-
-    setattr(RuntimeHttpClient, "PullMessages", pull_messages)  # noqa: B010 - mypy
 
 
 def failure_reply(message: Any, reason: str) -> bytes:

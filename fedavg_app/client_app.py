@@ -92,11 +92,13 @@ def gradient(message: Message, context: Context) -> Message:
 @app.evaluate()
 @with_mods
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model on the local test examples."""
+    """Evaluate the received model, or what local steps make of it, on the local test examples."""
     client, arrays, settings = _read(message, context)
     from fedavg_app.client.metric_states import STATES, write_states
     from tasks.training.evaluation import combine
 
+    if settings.evaluate_after_steps:
+        arrays = client.fine_tuned(arrays, settings)
     results, count = client.test(arrays, settings.seed), client.num_test_examples
     scores = combine(client.task.test_metrics(), results, of_client=True)
     reply = _reply(message, None, count, {"loss": scores.loss, **scores.metrics})

@@ -234,8 +234,8 @@ class RunConfig(TrainingConfig, LocalWork):
     )
     local_arrays: str = Field(
         "",
-        description="arrays that stay on each client (FedBN): name patterns such as 'bn*,head.*'; "
-        "target and patience then use the clients' own tests",
+        description="arrays that stay on each client (FedBN): name patterns such as 'bn*,head.*', "
+        "or '*' for clients that train alone; target and patience then use the clients' own tests",
     )
 
     @model_validator(mode="before")
@@ -259,6 +259,9 @@ class RunConfig(TrainingConfig, LocalWork):
         if self.local_epochs > 1 and self.local_steps:
             fix = "leave it at 1 if local-steps is given, which replaces it"
             raise ConfigError("local-epochs", self.local_epochs, fix)
+        if self.evaluate_after_steps and not self.fraction_evaluate:
+            fix = "clients do not test; give fraction-evaluate, as 1.0"
+            raise ConfigError("evaluate-after-steps", self.evaluate_after_steps, fix)
         return self
 
     @property
@@ -304,6 +307,8 @@ OF_A_GRADIENT = {"momentum", "weight_decay", "precision", "seed"}
 def warn_of_ignored(config: RunConfig, work: str) -> None:
     """Log the keys of local training that were set for a strategy whose clients do other work."""
     names = [name for name in LocalWork.model_fields if name not in OF_A_GRADIENT]
+    if config.evaluate_after_steps:  # before its test a client takes steps, which use the others
+        names = ["local_epochs", "local_steps"]
     values, default = config.model_dump(), RunConfig().model_dump()
     given = [f"{kebab(name)} = {values[name]}" for name in names if values[name] != default[name]]
     if given:

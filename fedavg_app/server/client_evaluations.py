@@ -18,6 +18,7 @@ from strategies.rounds.reply_errors import printable, shorten
 from strategies.rounds.reply_validation import is_usable
 from strategies.rounds.values import ClientReport, RoundOutcome
 from tasks.metrics import Metric, Ratio, State, value_or_nan
+from tasks.objective import LOSS
 
 logger = logging.getLogger("fedavg_app.client_evaluations")
 
@@ -81,6 +82,9 @@ class ClientTests:
         found = ClientScores({**means})
         for name in [name for name in (*means, *outcome.partial) if name not in self._metrics]:
             self._count(found, [name], sum(name in own.metrics for own in outcome.reports), outcome)
+        losses = {own.node_id: own.metrics.get(LOSS) for own in outcome.reports}
+        if own := {node: loss for node, loss in losses.items() if loss is not None}:
+            found.values[LOSS] = own
         for name, metric in self._metrics.items() if outcome.reports else ():
             self._add(found, name, metric, outcome)
         if self._untrained:

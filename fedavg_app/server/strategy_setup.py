@@ -102,8 +102,10 @@ def _check_local_arrays(parts: Components) -> None:
         if not matching(names, [pattern]):
             fix = f"{pattern!r} matches no array that clients send; there are: {', '.join(names)}"
             raise ConfigError("local-arrays", given, fix)
-    if not set(model.arrays.trained) & set(model.sent):
-        raise ConfigError("local-arrays", given, "nothing would be federated; give fewer")
+    federated = set(model.arrays.trained) & set(model.sent)
+    if not federated and (model.sent or config.strategy != "fedavg"):
+        fix = "give fewer, or '*' with strategy fedavg for clients that train alone"
+        raise ConfigError("local-arrays", given, f"nothing would be federated; {fix}")
     if strategy.train_type != MessageType.TRAIN:
         fix = f"{config.method}'s clients send gradients and train nothing; give another strategy"
         raise ConfigError("local-arrays", given, fix)

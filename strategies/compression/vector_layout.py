@@ -77,7 +77,8 @@ class Layout:
 
     def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the arrays, row by row and one after the other, as a new vector of `dtype`."""
-        return np.concatenate([arrays[name].reshape(-1) for name in self.names], dtype=self.dtype)
+        parts = [arrays[name].reshape(-1) for name in self.names]
+        return np.concatenate(parts, dtype=self.dtype) if parts else np.empty(0, self.dtype)
 
     def unflatten(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the arrays in the vector, each in its dtype; as views where that is possible."""

@@ -54,7 +54,7 @@ class Model:
         """
         arrays = from_record(record)
         trained = {name: array for name, array in arrays.items() if name not in buffers}
-        if not trained:
+        if arrays and not trained:
             raise ValueError("the model has no arrays of real floating-point numbers to train")
         own = {name: array for name, array in arrays.items() if name in buffers}
         model = cls.__new__(cls)

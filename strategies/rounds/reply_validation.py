@@ -146,7 +146,7 @@ class Reply:
             if not finite_or_sent(part, None if sent is None else from_array(sent[name])):
                 raise DivergedReplyError(NOT_FINITE.format(name))
             parts.append(part.reshape(-1))
-        return np.concatenate(parts)
+        return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
 
 
 def read_report(

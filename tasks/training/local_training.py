@@ -130,6 +130,16 @@ class TaskClient:
             )  # fmt: skip
         return Result(to_arrays(self._sent(model)), len(examples), {"train-loss": loss})
 
+    def fine_tuned(
+        self, arrays: Mapping[str, NDArray[np.generic]], settings: TrainingSettings
+    ) -> Arrays:
+        """Return the arrays after "evaluate-after-steps" steps of `train`, which keep no memory.
+
+        Args, Raises: As for `train`.
+        """
+        steps = {"local_steps": settings.evaluate_after_steps}
+        return self.train(arrays, settings.model_copy(update=steps)).arrays
+
     def gradient(
         self,
         arrays: Mapping[str, NDArray[np.generic]],

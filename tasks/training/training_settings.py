@@ -79,6 +79,11 @@ class LocalWork(StepSettings):
         "constant",
         description="learning rate within a round: constant, or linear or cosine decay to 0",
     )
+    evaluate_after_steps: Count = Field(
+        0,
+        description="before its own test a client trains the model for this many steps on its "
+        "training data; the trained model is not kept",
+    )
 
     initial_loss: bool = Field(
         False,

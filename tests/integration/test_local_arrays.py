@@ -69,7 +69,8 @@ def test_each_client_trains_with_its_own_arrays(strategy):
         ),
         ({"local_arrays": "1.bias, haed.*"}, "'haed.\\*' matches no array that clients send"),
         ({"local_arrays": " , "}, "there are: 1.weight"),
-        ({"local_arrays": "*"}, "nothing would be federated"),
+        ({"local_arrays": "*", "strategy": "stc"}, "nothing would be federated; give fewer, or"),
+        ({"local_arrays": "?.weight,?.bias", "task": PATH}, "nothing would be federated"),
         ({"local_arrays": "1.bias", "strategy": "fedsgd"}, "fedsgd's clients send gradients"),
     ],
 )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -87,11 +88,17 @@ def _ray() -> Iterator[Finding]:
 def _gpu() -> Iterator[Finding]:
     import torch
 
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
+    build = f"ROCm {torch.version.hip}" if torch.version.hip else build
+    yield True, f"torch is built for {build}", ""
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             yield True, f"GPU {number}: {torch.cuda.get_device_name(number)}", ""
+    elif Path("/proc/driver/nvidia/version").exists() or Path("/dev/kfd").exists():
+        fix = "install torch's build for it, see https://pytorch.org/get-started/locally"
+        yield None, "a GPU is here that torch cannot use; models are trained on the CPU", fix
     else:
-        yield None, "no GPU that torch can use; models are trained on the CPU", ""
+        yield None, "no GPU; models are trained on the CPU", ""
 
 
 def _proxy() -> Iterator[Finding]:

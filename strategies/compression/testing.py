@@ -8,6 +8,7 @@ torch and no files.
 """
 
 import itertools
+import math
 import pickle
 import struct
 import time
@@ -35,6 +36,8 @@ LARGE = Layout(("weight", "bias", "scale"), ((350, 400), (999,), ()))
 MODEL_BYTES, MOST_MODELS = 4 * LARGE.size, 20
 # By what share the bytes of entries of a normal distribution may differ from `expected_bits`.
 TOLERANCE = 0.02
+# Seeds over which errors are averaged, and what rounding adds to a bound.
+SEEDS, SLACK = 50, 1.05
 # Zeros, the smallest number of float32, and the largest that the server accepts in an update.
 EDGES = np.array([0.0, -0.0, 1.4e-45, -1.4e-45, 1e-40, 2.0**64, -(2.0**64)], np.float32)
 # NaN, infinity and the largest number, of float32 and of float16.
@@ -134,6 +137,29 @@ class CompressorContract:
         found, expected = 8 * len(data), compressor.expected_bits(LARGE)
         about = f"{found} bits, {expected} expected"
         assert abs(found - expected) <= TOLERANCE * expected, about
+
+    def test_error_is_within_the_stated_bound(self, compressor: Compressor) -> None:
+        """`error_bound`, over `SEEDS` seeds; without one, less than the vector is left out.
+
+        Error feedback takes a compressor without a stated bound, and diverges if what it leaves out
+        is more than its input, as that of random entries divided by their share.
+        """
+        bound = compressor.error_bound(LAYOUT.size)
+        most = 1.0 if bound is None else SLACK * bound
+        for name in ("normal", "mostly zero", "equal"):
+            vector = self.vectors(LAYOUT)[name]
+            errors = [
+                np.square(self._sent(compressor, vector, seed) - vector, dtype=float).sum()
+                for seed in range(SEEDS)
+            ]
+            least = np.mean(errors) - 4 * np.std(errors) / math.sqrt(SEEDS)
+            share = least / np.square(vector, dtype=float).sum()
+            about = f"{name}: the squared error is {share:.3g} of the squared norm"
+            assert share <= most, f"{about}; error_bound says {bound}"
+
+    def _sent(self, compressor: Compressor, vector: Vector, seed: int) -> Vector:
+        data = compressor.encode(vector, LAYOUT, _rng(seed))
+        return compressor.decode(data, LAYOUT).to_dense()
 
     def test_bytes_depend_on_vector_layout_and_seed_only(self, compressor: Compressor) -> None:
         """Not on what was encoded or decoded before; the vector is read, writable or not."""

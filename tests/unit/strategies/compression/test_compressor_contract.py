@@ -61,3 +61,16 @@ TESTED = [compressor for contract in Ours.__subclasses__() for compressor in con
 def test_every_built_in_compressor_is_tested():
     built = {type(compression.build(name)) for name in compression.names()}
     assert {type(compressor) for compressor in TESTED} == built
+
+
+class Unstated(RandomEntries):
+    """Random entries divided by their share, whose bound somebody forgot."""
+
+    def error_bound(self, size):
+        return None
+
+
+def test_compressor_with_a_larger_error_than_it_states_breaks_the_contract():
+    """With p = 1/4 the squared error is three times the vector's squared norm."""
+    with pytest.raises(AssertionError, match=r"the squared error is [23]\.\d* of the squared norm"):
+        Ours().test_error_is_within_the_stated_bound(Unstated(0.25, unbiased=True))

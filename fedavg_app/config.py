@@ -308,7 +308,7 @@ def warn_of_ignored(config: RunConfig, work: str) -> None:
     """Log the keys of local training that were set for a strategy whose clients do other work."""
     names = [name for name in LocalWork.model_fields if name not in OF_A_GRADIENT]
     if config.evaluate_after_steps:  # before its test a client takes steps, which use the others
-        names = ["local_epochs", "local_steps"]
+        names = ["local_epochs", "local_steps", "initial_loss"]
     values, default = config.model_dump(), RunConfig().model_dump()
     given = [f"{kebab(name)} = {values[name]}" for name in names if values[name] != default[name]]
     if given:

@@ -52,6 +52,14 @@ def compare(
             help="show how others differ from this line in runs of the same seed and partition",
         ),
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="client:p10",
+            help="also show this of the clients' own values in their last test: client:mean, "
+            "client:worst or a percentile; may be repeated",
+        ),
+    ] = None,
     spread: Annotated[
         Spread,
         _output("beside each mean: its standard deviation, its range, or a row for every run"),
@@ -89,6 +97,7 @@ def compare(
     counts replies, those that came too late among them.
     """
     from fedavg_app.callbacks.figures import check_plot_path
+    from fedavg_app.cli.client_statistics import check_columns
     from fedavg_app.cli.comparison import compare_runs
     from fedavg_app.cli.comparison_figure import draw_comparison
     from fedavg_app.cli.comparison_pairs import paired_differences
@@ -110,8 +119,10 @@ def compare(
     if label and len(label) != len(folders):
         raise ConfigError("label", ", ".join(label), f"give one for each of the {len(folders)}")
     runs, labels = _read(folders, label or [], unfinished=unfinished)
+    columns = list(dict.fromkeys(column or ()))
+    check_columns(columns, runs)
     over = _link(link, up=up, down=down, latency=latency)
-    compared = compare_runs(runs, target, over, labels, group_by or ())
+    compared = compare_runs(runs, target, over, labels, group_by or (), columns=columns)
     has_link = all(each.has_link for each in compared)
     panels = panel or [Panel.ROUND, Panel.UP, Panel.LINK if has_link else Panel.WALL]
     if Panel.LINK in panels and not has_link:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
+from fedavg_app.cli.client_statistics import column_of
 from fedavg_app.links import Link, link_times
 from fedavg_app.results.comparison_names import SEED, Name, group_runs
 from fedavg_app.results.finished_run import FinishedRun
@@ -32,8 +33,9 @@ class Comparison:
         runs: The runs, in the order of their lines.
         courses: The rounds of each (`course`).
         numbers: A row for every run: the columns `ABOUT`, then "rounds", "best_accuracy",
-            "final_accuracy" (or another objective) and what is `SPENT`, of the whole run; with a
-            target "rounds_to_target" and what is spent up to it, NaN where it was not reached.
+            "final_accuracy" (or another objective), statistics of the clients' own values, such
+            as "client:p10_accuracy", and what is `SPENT`, of the whole run; with a target
+            "rounds_to_target" and what is spent up to it, NaN where it was not reached.
             Bytes are those of all clients, times are in seconds. A "line" is runs of one name that
             ended alike, "run" what it is called, and "method" its `Name`.
         names: The names of all lines, and of others of their sweep, in order.
@@ -69,6 +71,7 @@ def compare_runs(
     labels: Sequence[str] = (),
     group_by: Sequence[str] = (),
     courses: Sequence[DataFrame] = (),
+    columns: Sequence[str] = (),
 ) -> list[Comparison]:
     """Return runs side by side, in lines as `group_runs` makes them: a comparison per objective.
 
@@ -81,6 +84,7 @@ def compare_runs(
         group_by: Keys; a line has the runs with the same values.
         courses: What runs whose history is not at hand have come to, one `course` for each. All
             that they have spent up to the target is then interpolated between two tests.
+        columns: Statistics of the clients' own values, such as "client:p10", to add.
 
     Raises:
         ConfigError: None of the runs has such a key.
@@ -100,6 +104,10 @@ def compare_runs(
         taken = [_taken(each, objective, target, is_exact=not courses) for each in own_courses]
         numbers = DataFrame(about, columns=ABOUT).join(DataFrame(taken, dtype=float))
         judged = [run for _, _, run in own]
+        place = numbers.columns.get_loc(f"final_{objective.name}") + 1
+        for column in reversed(columns):
+            values = np.array(column_of(judged, column), float)
+            numbers.insert(place, f"{column}_{objective.name}", values)
         compared.append(Comparison(objective, target, judged, own_courses, numbers, names))
     return compared
 

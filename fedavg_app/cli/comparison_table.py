@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from fedavg_app.budget import duration
+from fedavg_app.cli.client_statistics import OF_CLIENTS
 from fedavg_app.cli.comparison import TO_TARGET, Comparison
 from fedavg_app.cli.comparison_pairs import Pairs, interval
 from fedavg_app.cli.options import Spread
@@ -21,7 +22,7 @@ HEADINGS = {
     "bytes_up": "up", "bytes_down": "down", "seconds_link": "link", "seconds_virtual": "virtual",
 }  # fmt: skip
 # The beginnings of the names of columns with values of the objective.
-VALUES = ("best_", "final_")
+VALUES = ("best_", "final_", OF_CLIENTS)
 # The width of a terminal on which no table is folded, and the least width of a run's name.
 WIDE, LEAST_NAME = 1000, 10
 # The dash of a range.

@@ -9,6 +9,7 @@ import numpy as np
 from pandas import DataFrame, Series
 
 from fedavg_app.budget import BYTES, SECONDS
+from fedavg_app.cli.client_statistics import OF_CLIENTS
 from fedavg_app.cli.comparison import TO_TARGET, Comparison, largest_unit
 from fedavg_app.cli.comparison_pairs import LEAST_PAIRS, Pairs, interval
 from fedavg_app.cli.comparison_table import VALUES, about_rows, heading, lines_of, rows_of
@@ -76,6 +77,7 @@ def _tabular(
     objective, target = compared.objective, compared.target
     end = "" if target is None else TO_TARGET
     values = [f"final_{objective.name}", f"best_{objective.name}"]
+    values += [key for key in compared.keys if key.startswith(OF_CLIENTS)]
     spent = [key + end for key in ("rounds", "bytes_up", "bytes_down", compared.clock)]
     units = {"bytes": _bytes_unit([own[key].abs() for key in spent[1:3] for _, own in rows])}
     units["seconds"] = "min", SECONDS["min"]

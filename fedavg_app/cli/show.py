@@ -11,10 +11,11 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedavg_app.budget import duration
+from fedavg_app.cli.client_statistics import SHOWN, last_test, statistic
 from fedavg_app.config import CentralConfig, RunConfig, with_clients
 from fedavg_app.results.finished_run import FinishedRun, read_run
 from fedavg_app.results.history import RoundMetrics, virtual_times
-from tasks.objective import show_metric
+from tasks.objective import LOSS, show_metric
 
 MOST_ROUNDS = 10
 
@@ -66,6 +67,12 @@ def _result(run: FinishedRun) -> Iterator[str]:
         whose = " (the clients' own)" if run.on_clients else ""
         shown = [objective.shown(value) for value in (best[1], run.curve[-1][1])]
         yield f"{objective.name}{whose}: best {shown[0]} in round {best[0]}, final {shown[1]}"
+    if test := last_test(run):
+        record, values = test
+        key = objective.name + ("" if objective.name == LOSS else "-mean")
+        of = record.partial.get(f"client_metrics.{key}", f"{len(values)} clients")
+        shown = [f"{name} {objective.shown(statistic(run, values, name))}" for name in SHOWN]
+        yield f"{objective.name} of {of} in round {record.round}: {', '.join(shown)}"
     target = run.summary.get(f"target-{objective.name}")
     if target is not None:
         rounds = run.summary["rounds-to-target"]

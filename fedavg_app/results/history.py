@@ -39,7 +39,8 @@ class RoundMetrics:
             the n_k-weighted mean of the loss, and for each metric also the clients' plain mean
             ("accuracy-mean") and the value that a tenth of them are worse than: the 10th percentile
             ("accuracy-p10"), or the 90th if less is better ("mae-p90").
-        client_values: For each metric of these evaluations, each client's value by its number.
+        client_values: For the loss and each metric of these evaluations, each client's value by its
+            number.
         partial: For means that leave out clients, "3 of 4 clients", by their names here:
             "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.

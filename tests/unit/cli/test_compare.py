@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 from fedavg_app.cli import comparison_figure
@@ -180,6 +181,52 @@ def test_run_with_local_arrays_is_compared_by_the_clients_own_accuracy(tmp_path,
     assert totals[1:4] == ["2", "0.8000", "0.8000"]
     assert until[1] == "1.5"
     assert "fedavg: the accuracy is the clients' own, who keep local-arrays" in shown
+
+
+def with_clients(folder, name, *own):
+    """Write a run whose clients have these values in its last round."""
+    values = {str(client): value for client, value in enumerate(own)}
+    last = {**fake_runs.HISTORY[-1], "client_values": {"accuracy": values} if own else {}}
+    config = RunConfig(task="mnist-logistic", strategy=name)
+    return fake_runs.write(folder / name, config, [*fake_runs.HISTORY[:-1], last])
+
+
+def test_statistics_of_the_clients_own_values_are_columns(tmp_path, show, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    runs = [
+        with_clients(tmp_path, "fedavg", *np.linspace(0.5, 1, 11)),
+        with_clients(tmp_path, "stc", 0.25, 0.75),
+        with_clients(tmp_path, "topk"),
+    ]
+    names = ("client:mean", "client:p10", "client:p90", "client:worst")
+    words = [word for name in (*names, names[0]) for word in ("--column", name)]
+    table, tex = tmp_path / "table.csv", tmp_path / "table.tex"
+    shown = show("compare", *runs, *words, "--csv", table, "--latex", tex)
+    assert [row[4:8] for row in cells(shown)] == [
+        ["0.7500", "0.5500", "0.9500", "0.5000"], ["0.5000", "0.3000", "0.7000", "0.2500"],
+        ["-"] * 4,
+    ]  # fmt: skip
+    with table.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["row"] == "run"]
+    assert [float(row["client:p10_accuracy"] or "nan") for row in rows] == pytest.approx(
+        [0.55, 0.3, float("nan")], nan_ok=True
+    )
+    assert r"\textbf{0.5500} & \textbf{0.9500}" in tex.read_text()
+
+
+@pytest.mark.parametrize(
+    ("column", "own", "reason"),
+    [
+        ("client:p101", [0.5], "give client:mean, client:worst or a percentile such as client:p10"),
+        ("p10", [0.5], "give client:mean"),
+        ("client:p10", [], "no client of these runs tested the model; give runs with a fraction"),
+    ],
+)
+def test_columns_that_no_run_has_are_refused(tmp_path, command_line, column, own, reason):
+    run = with_clients(tmp_path, "fedavg", *own)
+    status, _, error = command_line("compare", run, "--column", column)
+    assert status == 1
+    assert error.startswith(f"error: column = '{column}': {reason}")
 
 
 def test_run_is_compared_by_its_own_objective(tmp_path, show, command_line):

@@ -113,6 +113,23 @@ def test_show_prints_ten_rounds_of_a_long_run_with_or_without_a_summary(tmp_path
     assert "unfinished, without a round" in command_line("show", folder)[1]
 
 
+def test_show_prints_the_distribution_over_the_clients_of_the_last_test(tmp_path, command_line):
+    values = {str(client): client / 10 for client in range(1, 10)}
+    tested = {"client_values": {"accuracy": values}, "client_metrics": {"accuracy": 0.4}}
+    partial = {"partial": {"client_metrics.accuracy-mean": "9 of 10 clients"}}
+    lines = [fake_runs.line(0, 0.1), fake_runs.line(1, 0.2, **tested), fake_runs.line(2, 0.3)]
+    for name, own, of in (("run", {}, "9 clients"), ("fewer", partial, "9 of 10 clients")):
+        changed = [lines[0], {**lines[1], **own}, lines[2]]
+        folder = fake_runs.write(tmp_path / name, RunConfig(target="none"), changed)
+        line = f"accuracy of {of} in round 1: mean 0.5000, p10 0.1800, p90 0.8200, worst 0.1000"
+        assert line in command_line("show", folder)[1].splitlines()
+    config = RunConfig(objective="min loss", target="none")
+    lines[1]["client_values"] = {"loss": {"4": 0.25, "5": 0.75}}
+    shown = command_line("show", fake_runs.write(tmp_path / "loss", config, lines))[1]
+    line = "loss of 2 clients in round 1: mean 0.5000, p10 0.3000, p90 0.7000, worst 0.7500"
+    assert line in shown.splitlines()
+
+
 def test_folder_without_a_run_is_refused(tmp_path, command_line):
     status, _, error = command_line("show", tmp_path)
     assert status == 1

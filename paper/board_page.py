@@ -1,11 +1,15 @@
 """The boards as text: results/leaderboard.md, and the rows that the report shows."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from matplotlib.figure import Figure
 
+from fedavg_app.callbacks.figures import COLORS, save_figure
 from fedavg_app.config import RunConfig
 from paper.boards import MEASURES, METHOD, Board, Row, load_boards, standings
 from paper.experiments import Measure
@@ -14,6 +18,8 @@ from paper.text import NONE, SYMBOLS, number, seeds
 from tasks.arguments import inline
 from tasks.data.atomic_file import replacing
 
+# How many methods a board's picture shows, and how many its page without a click.
+DRAWN, SHOWN = 12, 5
 # These are said in one word each, or in the method's name.
 SAID = ("strategy", "strategy-args", "local-epochs", "local-steps", "batch-size", "learning-rate")
 
@@ -25,9 +31,33 @@ def write_page(boards: Path, results: Path) -> Path:
         ConfigError: A board or a record cannot be read.
     """
     records = read_all(results / RECORDS)
-    shown = [show_board(board, standings(board, records)) for board in load_boards(boards)]
-    results.mkdir(parents=True, exist_ok=True)
+    ranked = [(board, standings(board, records)) for board in load_boards(boards)]
+    shown = [show_board(board, rows) for board, rows in ranked]
+    for board, rows in ranked:
+        draw_board(board, rows, results / "plots" / f"board-{board.name}.png")
     return write_template(results / "leaderboard.md", boards=shown)
+
+
+def draw_board(board: Board, rows: list[Row], path: Path) -> None:
+    """Draw the MB until the highest target of the first methods: up, and both ways."""
+    target, up, both = board.targets[-1], *MEASURES[:2]
+    first = [row for row in rows if row.mean(target, up) is not None][:DRAWN]
+    figure = Figure(figsize=(7, 1.1 + 0.3 * len(first)), layout="constrained")
+    axes = figure.subplots()
+    for kind, color in ((up, COLORS[0]), (both, "none")):
+        values = [row.mean(target, kind) or math.nan for row in first]
+        axes.scatter(
+            values, range(len(first)), 28, facecolors=color, edgecolors=COLORS[0],
+            label=what(board, kind),
+        )  # fmt: skip
+    labels = [label(place(board, rows, row), row) for row in first]
+    axes.set_yticks(range(len(first)), labels, fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xscale="log", xlabel=f"MB a participant until {100 * target:g} %")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_figure(figure, path)
 
 
 def write_template(path: Path, **values: Any) -> Path:
@@ -56,6 +86,7 @@ def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
         "board": board,
         "shared": inline(board.run),
         "heads": [(f"{100 * target:g} %", heads) for target in reversed(board.targets)],
+        "shown": SHOWN,
         "rows": [_show_row(board, rows, row, kinds) for row in rows],
     }
 
@@ -76,6 +107,12 @@ def name(row: Row) -> str:
     given = [record.name for record in row.runs if record.name]
     strategy, arguments = row.settings["strategy"], row.settings["strategy-args"]
     return given[-1] if given else f"{strategy}, {arguments}" if arguments else strategy
+
+
+def label(rank: str, row: Row) -> str:
+    """Return the rank of a row with its local work and name, in two lines, for a picture."""
+    work = _settings(row).partition(",")[0]
+    return fill(f"{rank}  {work}, {name(row)}", 52, max_lines=2, placeholder=" ...")
 
 
 def cell(row: Row, target: float, kind: Measure) -> str:

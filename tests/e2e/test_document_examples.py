@@ -17,9 +17,13 @@ from tests.support.run_folders import only_folder, read_history, read_summary
 
 TASK_DOCUMENT = ROOT / "docs" / "writing-a-task.md"
 STRATEGY_DOCUMENT = ROOT / "docs" / "writing-a-strategy.md"
-OTHERS = (ROOT / "docs" / "task-reference.md", ROOT / "docs" / "writing-a-compressor.md")
+OTHERS = [
+    ROOT / "docs" / name
+    for name in ("personal-models.md", "task-reference.md", "writing-a-compressor.md")
+]
 MODULES = {
-    "digits_task", "fedavgm", "float16_fedavg", "my_task", "qfedavg", "quantise8", "worst_first",
+    "digits_task", "ditto", "fedavgm", "fedrep", "float16_fedavg", "my_task", "qfedavg",
+    "quantise8", "worst_first",
 }  # fmt: skip
 
 pytestmark = pytest.mark.slow

@@ -300,8 +300,8 @@ class RunConfig(TrainingConfig, LocalWork):
         return self.local_epochs * size
 
 
-# What a gradient of all local examples depends on.
-OF_A_GRADIENT = {"momentum", "weight_decay", "precision", "seed"}
+# What a gradient of all local examples, or a client's own test, depends on.
+OF_A_GRADIENT = {"momentum", "weight_decay", "precision", "seed", "evaluate_after_steps"}
 
 
 def warn_of_ignored(config: RunConfig, work: str) -> None:

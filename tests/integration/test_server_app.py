@@ -156,6 +156,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, changes
     [
         ("fedsgd", {"local-epochs": 5, "batch-size": 7}, ["batch-size = 7, local-epochs = 5"]),
         ("fedsgd", {"local-steps": 3}, ["local-steps = 3"]),
+        (
+            "fedsgd",
+            {
+                "local-epochs": 5,
+                "batch-size": 7,
+                "evaluate-after-steps": 2,
+                "fraction-evaluate": 1.0,
+            },
+            ["local-epochs = 5"],
+        ),
         ("fedsgd", {}, []),
         ("fedavg", {"local-epochs": 5}, []),
     ],

@@ -72,7 +72,7 @@ def train_centrally(
             step,
             learning_rate=plan.rate(step) if step else None,
             train_loss=loss,
-            **test_scores(evaluate(_record(model))),
+            **test_scores(evaluate(_record(model)), None),
             seconds=time.monotonic() - started,
         ).with_totals(None)  # nothing is sent
 

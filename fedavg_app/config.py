@@ -181,6 +181,11 @@ class RunConfig(TrainingConfig, LocalWork):
         description="the partition's arguments in TOML, for example 'shards-per-client = 2'; "
         "by = 'bins:10' goes by other labels than owners or classes",
     )
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="share of each client's training examples that is set aside; target, patience "
+        "and best model then go by these instead of the test set",
+    )
     round_timeout: Annotated[Seconds, Effect.FREE_ON_RESUME] = Field(
         0.0, description="seconds after which a round continues without stragglers; 0 waits for all"
     )
@@ -262,6 +267,9 @@ class RunConfig(TrainingConfig, LocalWork):
         if self.evaluate_after_steps and not self.fraction_evaluate:
             fix = "clients do not test; give fraction-evaluate, as 1.0"
             raise ConfigError("evaluate-after-steps", self.evaluate_after_steps, fix)
+        if self.validation and self.local_patterns:
+            fix = "leave it out: with local-arrays target and patience use the clients' own tests"
+            raise ConfigError("validation", self.validation, fix)
         return self
 
     @property

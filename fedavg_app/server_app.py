@@ -12,7 +12,7 @@ from fedavg_app.config import RunConfig, parse_config, warn_of_ignored, with_cli
 from fedavg_app.errors import USER_ERRORS, ConfigError
 from fedavg_app.results.checkpoint import ClientStateGrid
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.server.global_evaluation import CentralEvaluation, Evaluate
+from fedavg_app.server.global_evaluation import TEST, VALIDATION, CentralEvaluation, Evaluate
 from fedavg_app.server.network_grid import NetworkGrid, count_nodes, is_network_grid
 from fedavg_app.server.node_registry import find_nodes
 from fedavg_app.server.preparation import PreparedRun, prepare
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
 def run(
     grid: Grid,
     prepared: PreparedRun,
-    evaluation: Callable[[Task, Dataset, RunConfig], Evaluate] = CentralEvaluation,
+    evaluation: Callable[[Task, Dataset, RunConfig, str], Evaluate] = CentralEvaluation,
     callbacks: Sequence[MakeCallback] = (),
     *,
     tell_clients_number: bool = False,
@@ -54,7 +54,7 @@ def run(
     Args:
         grid: Reaches the clients.
         prepared: The run, as `prepare` returns it.
-        evaluation: Returns what evaluates the global model.
+        evaluation: Returns what evaluates the global model on a split.
         callbacks: Make further callbacks, beside the run's files and the console.
         tell_clients_number: Whether messages say how many clients there are, which the run config
             that clients see does not.
@@ -92,12 +92,13 @@ def run(
             config,
             prepared.plan,
             told,
-            evaluation(prepared.task, data, config),
+            evaluation(prepared.task, data, config, TEST),
             prepared.task.test_metrics(),
             lambda metrics, sent: training.on_round_end(metrics, prepared.model.complete(sent)),
             training.result.history,
             prepared.clock,
             prepared.facts(nodes.own_data),
+            evaluation(prepared.task, data, config, VALIDATION) if config.validation else None,
         )
         with reporting_strategy_errors(config):
             loop.run()

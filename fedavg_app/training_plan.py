@@ -9,7 +9,13 @@ from fedavg_app.budget import BYTES, SECONDS, Budget
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.optimizer_choice import learning_rate, resolve_work
-from fedavg_app.results.history import RoundMetrics, objective_curve, virtual_times
+from fedavg_app.results.history import (
+    Best,
+    RoundMetrics,
+    best_of,
+    objective_curve,
+    virtual_times,
+)
 from tasks.arguments import Arguments
 from tasks.objective import Objective
 from tasks.training.training_settings import LocalWork
@@ -53,6 +59,14 @@ class TrainingPlan:
     def score(self, metrics: RoundMetrics) -> float | None:
         """Return the value of the objective; None if not tested."""
         return metrics.score(self.objective, on_clients=self.on_clients)
+
+    def result(self, metrics: RoundMetrics) -> float | None:
+        """Return the value of the objective that is shown; None if not tested."""
+        return metrics.result(self.objective, on_clients=self.on_clients)
+
+    def best(self, history: Sequence[RoundMetrics]) -> Best | None:
+        """Return what these rounds have come to; None if none was tested."""
+        return best_of(history, self.objective, on_clients=self.on_clients)
 
     def rate(self, server_round: int) -> float:
         """Return the learning rate of a round, which counts from 1."""

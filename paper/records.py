@@ -151,7 +151,7 @@ def condense(run: FinishedRun) -> History:
     rejected = 0
     for metrics, passed in zip(run.history, virtual_times(run.history), strict=True):
         rejected += len(metrics.rejected)
-        accuracy = metrics.score(Objective(), on_clients=run.on_clients)
+        accuracy = metrics.result(Objective(), on_clients=run.on_clients)
         if accuracy is None:
             continue
         row = (

@@ -106,14 +106,18 @@ class Console(Callback):
     def _print_result(self, result: TrainingResult) -> None:
         plan, rounds = self._run.plan, result.history[-1].round
         target, objective = plan.target, plan.objective
-        best_round, best = objective.best_point(plan.curve(result.history)) or (0, None)
+        best = plan.best(result.history)
         found = f"best {objective.name}" + (" on clients" if plan.on_clients else "")
         if best is None:
             found += " not known"
         else:
-            tested = next(metrics for metrics in result.history if metrics.round == best_round)
+            tested = best.metrics
             of = tested.partial.get(f"client_metrics.{objective.name}") if plan.on_clients else None
-            found += f" {objective.shown(best)}{f' ({of})' if of else ''} in round {best_round}"
+            shown = objective.shown(best.value)
+            found += f" {shown}{f' ({of})' if of else ''} in round {tested.round}"
+            if (by := tested.validation_metrics.get(objective.name)) is not None:
+                found = f"test {objective.name} {shown} in round {tested.round}, the best on "
+                found += f"validation examples ({objective.shown(by)})"
         if target is None:
             reached = "no target"
         elif result.rounds_to_target is None:
@@ -121,7 +125,8 @@ class Console(Callback):
         else:
             reached = f"{result.rounds_to_target:.1f} rounds to {target:g}"
         if rounds < plan.num_rounds and plan.out_of_patience(result.history):
-            reached += f"; stopped after {rounds - best_round} rounds without a better one"
+            since = rounds - (best.metrics.round if best else 0)
+            reached += f"; stopped after {since} rounds without a better one"
         if plan.budget:
             reached += f"; {plan.spent(result.history):.4g} of {plan.budget} spent"
             if rounds >= plan.num_rounds:
@@ -160,20 +165,25 @@ class Console(Callback):
         if score is not None and plan.on_clients:
             self._evaluation = f"on clients {plan.objective.shown(score)}"
         elif score is not None:
-            shown = {plan.objective.name: score, LOSS: metrics.test_loss or 0.0}
+            name, test = plan.objective.name, metrics.tested
+            shown = {name: test.get(name, math.nan), LOSS: metrics.test_loss or 0.0}
+            shown |= {"validation": score} if metrics.validation_metrics else {}
             self._evaluation = "  ".join(_named(name, value) for name, value in shown.items())
         return "  ".join([self._evaluation, *self._traffic()])
 
     def _describe(self, metrics: RoundMetrics) -> str:
         objective, on_clients = self._run.plan.objective.name, self._run.plan.on_clients
         best = [] if self._best is None else [f"best {show_metric(objective, self._best)}"]
-        tested = metrics.tested
+        tested, validation = metrics.tested, metrics.validation_metrics.get(objective)
         names = [objective, *(name for name in tested if name != objective)]
+        judged = None if on_clients or validation is not None else objective
         parts = [
-            _named(name, tested[name], best if name == objective and not on_clients else [])
+            _named(name, tested[name], best if name == judged else [])
             for name in names
             if name in tested
         ]
+        if validation is not None:
+            parts.insert(1, _named("validation", validation, best))
         if metrics.train_loss is not None:
             of = [metrics.partial["train_loss"]] if "train_loss" in metrics.partial else []
             parts.append(_named("train loss", metrics.train_loss, of))

@@ -22,12 +22,12 @@ from PIL import Image
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.history import RoundMetrics, TrainingResult, objective_curve
+from fedavg_app.results.history import RoundMetrics, TrainingResult
 from fedavg_app.results.run_folder import reporting_write_errors
 from fedavg_app.training_plan import TrainingPlan
 from tasks.base import is_cross_entropy
 from tasks.data.atomic_file import replacing
-from tasks.objective import LOSS, Objective
+from tasks.objective import LOSS
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, without yellow, which
 # is hard to see on white.
@@ -68,7 +68,12 @@ def save_curves(run: TrainingRun, result: TrainingResult) -> None:
 def _metric(history: Sequence[RoundMetrics], name: str, target: float | None, title: str) -> Figure:
     figure = _figure(f"Test {name}: {title}", name)
     axes = figure.axes[0]
-    _plot(axes, objective_curve(history, Objective(name)), color=BLUE, label="test set")
+    for on, style in (("tested", "-"), ("validation_metrics", "--")):
+        points = [
+            (own.round, getattr(own, on)[name]) for own in history if name in getattr(own, on)
+        ]
+        label = "test set" if on == "tested" else "validation examples"
+        _plot(axes, points, color=BLUE, linestyle=style, label=label)
     for key, label, style in (
         ("mean", "mean of the clients", "-"),
         ("p10", "a tenth of the clients are below", ":"),
@@ -98,7 +103,7 @@ def _objective_against_bytes(
         points = [
             (metrics.total[key] / parts, score)
             for metrics in history
-            if (score := plan.score(metrics)) is not None and metrics.total.get(key)
+            if (score := plan.result(metrics)) is not None and metrics.total.get(key)
         ]
         _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
     axes.set_xscale("log")

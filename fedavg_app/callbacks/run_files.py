@@ -90,9 +90,9 @@ class RunFiles(Callback):
             if result.model is not None:
                 save_model(result.model, self._run.folder / MODEL_FILE)
             plan = self._run.plan
-            best = plan.objective.best_point(plan.curve(result.history))
+            best = plan.best(result.history)
             if result.best_model is not None and best is not None:
-                about = {"round": str(best[0]), plan.objective.name: repr(best[1])}
+                about = {"round": str(best.metrics.round), plan.objective.name: repr(best.value)}
                 save_model(result.best_model, self._run.folder / BEST_MODEL_FILE, about)
             self._write_json(SUMMARY_FILE, summarize(self._run, result, seconds))
             if isinstance(self._run.config, RunConfig):
@@ -118,10 +118,10 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         seconds: How long it took.
     """
     history = result.history
-    curve = run.plan.curve(history)
     traffic = history[-1].total if history else {}
     objective = run.plan.objective
-    best_round, best = objective.best_point(curve) or (None, None)
+    best = run.plan.best(history)
+    validation = best.metrics.validation_metrics if best else {}
     tested = next(filter(None, (metrics.tested for metrics in reversed(history))), {})
     passed = virtual_times(history)[-1] if history else 0.0
     counted = {
@@ -142,9 +142,11 @@ def summarize(run: TrainingRun, result: TrainingResult, seconds: float) -> dict[
         "objective": str(objective),
         f"target-{objective.name}": run.plan.target,
         "rounds-to-target": result.rounds_to_target,
-        f"best-{objective.name}": best,
-        "best-round": best_round,
-        f"final-{objective.name}": curve[-1][1] if curve else None,
+        f"best-{objective.name}": best and best.value,
+        "best-round": best and best.metrics.round,
+        "chosen-on": best and best.chosen_on,
+        f"final-{objective.name}": best and best.final,
+        **({"validation-metrics": validation} if validation else {}),
         "test-metrics": tested,
         "client-metrics": next(
             filter(None, (metrics.client_metrics for metrics in reversed(history))), {}

@@ -55,6 +55,7 @@ class Tracker(Callback):
             "accuracy": metrics.accuracy,
             **metrics.test_metrics,
             **{f"clients/{name}": metrics.client_metrics[name] for name in metrics.client_values},
+            **{f"validation/{name}": value for name, value in metrics.validation_metrics.items()},
             "loss/test": metrics.test_loss,
             "loss/training": metrics.train_loss,
             "bytes/up": metrics.bytes_up,

@@ -28,7 +28,7 @@ from tasks.training.training_settings import LocalWork
 # The keys by topic, as the help and docs/configuration.md show them.
 GROUPS = {
     "Task and data": [
-        "task", "data-source", "data-dir", "partition", "partition-args", "seed",
+        "task", "data-source", "data-dir", "partition", "partition-args", "validation", "seed",
     ],
     "Strategy": ["strategy", "strategy-args", "client-mods", "local-arrays"],
     "Clients and rounds": [

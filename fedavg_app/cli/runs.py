@@ -90,14 +90,14 @@ def _chosen(runs: list[FinishedRun], condition: str) -> list[FinishedRun]:
 
 def _row(run: FinishedRun) -> dict[str, Any]:
     stamp = STAMP.match(run.folder.name)
-    best = run.objective.best_point(run.curve)
+    best = run.best
     total = run.history[-1].total if run.history else {}
     return {
         "when": "{}-{}-{} {}:{}".format(*stamp.groups()) if stamp else None,
         "task": run.config.get("task"),
         "strategy": run.config.get("strategy", "central"),
         "status": run.status,
-        "best": best[1] if best else None,
+        "best": best and best.value,
         "rounds": run.history[-1].round if run.history else None,
         "up": total.get("bytes_up"),
         "down": total.get("bytes_down"),

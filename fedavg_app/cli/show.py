@@ -63,10 +63,14 @@ def _result(run: FinishedRun) -> Iterator[str]:
         return
     seconds = run.summary.get("seconds", sum(record.seconds for record in history))
     yield f"{run.status} after round {history[-1].round} and {duration(seconds)}{reason}"
-    if best := objective.best_point(run.curve):
+    if best := run.best:
         whose = " (the clients' own)" if run.on_clients else ""
-        shown = [objective.shown(value) for value in (best[1], run.curve[-1][1])]
-        yield f"{objective.name}{whose}: best {shown[0]} in round {best[0]}, final {shown[1]}"
+        shown = [objective.shown(value) for value in (best.value, best.final)]
+        by = best.metrics.validation_metrics.get(objective.name)
+        where = f"round {best.metrics.round}"
+        if by is not None:
+            where += f", the best on validation examples ({objective.shown(by)})"
+        yield f"{objective.name}{whose}: best {shown[0]} in {where}, final {shown[1]}"
     if test := last_test(run):
         record, values = test
         key = objective.name + ("" if objective.name == LOSS else "-mean")
@@ -101,13 +105,20 @@ def _rounds(run: FinishedRun) -> Table:
     step = max((len(tested) - 1) / (MOST_ROUNDS - 1), 1)
     chosen = [tested[round(at * step)] for at in range(min(len(tested), MOST_ROUNDS))]
     metrics = dict.fromkeys(name for record in chosen for name in record.tested)
-    names = ["round", *(f"test {name}" for name in metrics), "train loss", "up", "down"]
+    own = [run.objective.name] if any(record.validation_metrics for record in chosen) else []
+    names = [
+        "round",
+        *(f"test {name}" for name in metrics),
+        *(f"validation {name}" for name in own),
+    ]
+    names += ["train loss", "up", "down"]
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, justify="right")
     for record in chosen:
         values = [
             *((name, record.tested.get(name)) for name in metrics),
+            *((name, record.validation_metrics.get(name)) for name in own),
             ("loss", record.train_loss),
         ]
         shown = ["-" if value is None else show_metric(name, value) for name, value in values]

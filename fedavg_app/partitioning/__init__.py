@@ -19,6 +19,7 @@ from fedavg_app.config import RunConfig, kebab
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.partitioning.partitioner import Labels, Partitioner, Rows
 from fedavg_app.partitioning.schemes import Classes, Dirichlet, Iid, Natural, Shards
+from fedavg_app.partitioning.validation import set_aside
 from fedavg_app.plugins import load_component
 from tasks.data.dataset import DIGEST_DIGITS, Dataset
 
@@ -39,25 +40,33 @@ def partition(data: Dataset, split: str, config: RunConfig) -> Rows:
 
     Args:
         data: The data set.
-        split: "train" or "test".
-        config: Names the partitioner, its arguments, K and the seed.
+        split: "train", "test", or "validation": a client's training examples that are set aside,
+            without which "train" is.
+        config: Names the partitioner, its arguments, K, the share set aside and the seed.
 
     Raises:
-        ConfigError: As for `make_partitioner`, the examples cannot be split like that, or the two
-            splits have different owners.
+        ConfigError: As for `make_partitioner`, the examples cannot be split like that, the two
+            splits have different owners, or nothing would be set aside.
     """
     partitioner = make_partitioner(config.partition, config.partition_args.values)
     train, test = partitioner.labels(data)
-    labels, count = {"train": train, "test": test}[split], config.num_clients
+    labels, of = (test, "test") if split == "test" else (train, "train")
+    count = config.num_clients
     if count > len(labels):
-        fix = f"more clients than the {len(labels)} {split} examples; give fewer"
+        fix = f"more clients than the {len(labels)} {of} examples; give fewer"
         raise ConfigError("num-clients", count, fix)
     rows = partitioner.split(labels, count, partitioner.resolve_seed(train, count, config.seed))
     if not rows.sizes.all():
-        fix = f"some of the {count} clients would have none of the {len(labels)} {split} examples"
+        fix = f"some of the {count} clients would have none of the {len(labels)} {of} examples"
         fix += "; give fewer clients, or arguments that make their parts less unequal"
         raise ConfigError("partition-args", config.partition_args, fix)
-    return rows
+    if split == "test" or not config.validation:
+        return rows
+    kept, aside = set_aside(rows, config.validation, config.seed)
+    if not len(aside.examples):
+        fix = f"that is no example of any client, which have {rows.sizes.max()} at most; give more"
+        raise ConfigError("validation", config.validation, fix)
+    return aside if split == "validation" else kept
 
 
 def make_partitioner(name: str, arguments: Mapping[str, Any]) -> Partitioner:

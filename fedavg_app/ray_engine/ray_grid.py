@@ -34,8 +34,8 @@ from fedavg_app.ray_engine.worker_handle import (
     WorkerDiedError,
     WorkerHandle,
 )
+from fedavg_app.server.global_evaluation import TEST, Evaluate, evaluation_batches
 from fedavg_app.server.global_evaluation import Batch as TestBatch
-from fedavg_app.server.global_evaluation import Evaluate, evaluation_batches
 from fedavg_app.server.nodes import Nodes
 from tasks.base import Task
 from tasks.data.dataset import Dataset
@@ -166,9 +166,11 @@ class RayGrid(BaseGrid):
         """Return the clients that have lost their states since the last call, rising."""
         return self._states.take_lost()
 
-    def evaluation(self, task: Task, data: Dataset, config: RunConfig) -> Evaluate:
+    def evaluation(
+        self, task: Task, data: Dataset, config: RunConfig, split: str = TEST
+    ) -> Evaluate:
         """Return what evaluates models on the workers, with the figures of `CentralEvaluation`."""
-        batches = evaluation_batches(task, data, config)
+        batches = evaluation_batches(task, data, config, split)
 
         def evaluate(arrays: ArrayRecord) -> Scores:
             results: dict[TestBatch, BatchResult] = {}
@@ -179,7 +181,9 @@ class RayGrid(BaseGrid):
                 self._wait_until(lambda: any(worker.idle for worker in self._workers))
                 idle = [worker for worker in self._workers if worker.idle]
                 parts = {worker: missing[number :: len(idle)] for number, worker in enumerate(idle)}
-                asked = {worker: (data.options, arrays, part) for worker, part in parts.items()}
+                asked = {
+                    worker: (data.options, split, arrays, part) for worker, part in parts.items()
+                }
                 for worker, answer in self._ask("evaluate", asked).items():
                     results |= zip(parts[worker], answer, strict=True)
                 failures = 0 if results.keys() & set(missing) else failures + 1

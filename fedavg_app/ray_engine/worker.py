@@ -94,7 +94,7 @@ class Worker:
         self._states: dict[int, RecordDict] = {}  # by partition
         self._shared: list[Any] = []  # the records that the messages of the round have in common
         self._listener: Listener | None = None
-        self._evaluation: CentralEvaluation | None = None
+        self._evaluations: dict[str, CentralEvaluation] = {}  # by split
 
     def start(self, driver_node: str | None) -> WorkerStart:
         """Load the data; return what the driver needs to know of this process.
@@ -183,15 +183,15 @@ class Worker:
         return reply, bool(context.state)
 
     def evaluate(
-        self, options: DataOptions, arrays: ArrayRecord, batches: Sequence[Batch]
+        self, options: DataOptions, split: str, arrays: ArrayRecord, batches: Sequence[Batch]
     ) -> list[BatchResult]:
-        """Evaluate a model on some batches of the test set that the options lead to."""
-        if self._evaluation is None:
+        """Evaluate a model on some batches of a split of the data that the options lead to."""
+        if split not in self._evaluations:
             config = parse_config(self._settings.run_config)
             task = tasks.load(config.task)
             data = load_dataset(config.task, options)
-            self._evaluation = CentralEvaluation(task, data, config)
-        return self._evaluation.batch_results(arrays, batches)
+            self._evaluations[split] = CentralEvaluation(task, data, config, split)
+        return self._evaluations[split].batch_results(arrays, batches)
 
     def states(self) -> dict[int, bytes]:
         """Return the states of its clients, pickled, by partition."""

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from fedavg_app.config import migrate_saved_keys
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.history import RoundMetrics, objective_curve, read_history
+from fedavg_app.results.history import Best, RoundMetrics, best_of, read_history
 from fedavg_app.results.run_folder import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE
 from tasks.objective import Objective
 
@@ -62,9 +62,14 @@ class FinishedRun:
         return Objective() if text == "auto" else Objective.parse(text)
 
     @property
-    def curve(self) -> list[tuple[int, float]]:
-        """(round, value) for every round with the value by which it is judged."""
-        return objective_curve(self.history, self.objective, on_clients=self.on_clients)
+    def chosen_on(self) -> str:
+        """What its best round is chosen on: "test", "validation" or "clients"."""
+        return self.best.chosen_on if self.best else "clients" if self.on_clients else "test"
+
+    @property
+    def best(self) -> Best | None:
+        """What it has come to; None if no round was tested."""
+        return best_of(self.history, self.objective, on_clients=self.on_clients)
 
 
 def read_run(folder: Path) -> FinishedRun:

@@ -35,6 +35,8 @@ class RoundMetrics:
         test_loss: Mean loss of the new global model on the test set; None if not tested.
         accuracy: Its accuracy there, in [0, 1]; None if not tested, or if the task has none.
         test_metrics: The task's other metrics there.
+        validation_metrics: Its loss and all metrics on validation examples; empty if not tested, or
+            without such examples.
         client_metrics: The clients' own evaluations: the metrics over the examples of all clients,
             the n_k-weighted mean of the loss, and for each metric also the clients' plain mean
             ("accuracy-mean") and the value that a tenth of them are worse than: the 10th percentile
@@ -67,6 +69,7 @@ class RoundMetrics:
     test_loss: float | None = None
     accuracy: float | None = None
     test_metrics: dict[str, float] = field(default_factory=dict)
+    validation_metrics: dict[str, float] = field(default_factory=dict)
     client_metrics: dict[str, float] = field(default_factory=dict)
     client_values: dict[str, dict[int, float]] = field(default_factory=dict)
     partial: dict[str, str] = field(default_factory=dict)
@@ -90,6 +93,15 @@ class RoundMetrics:
     def score(self, objective: Objective, *, on_clients: bool) -> float | None:
         """Return the value by which a run is judged; None if not tested.
 
+        It is that on validation examples where there are any, and else the `result`.
+        """
+        if self.validation_metrics:
+            return self.validation_metrics.get(objective.name)
+        return self.result(objective, on_clients=on_clients)
+
+    def result(self, objective: Objective, *, on_clients: bool) -> float | None:
+        """Return the value on the test set; None if not tested.
+
         Args:
             objective: The objective.
             on_clients: Whether clients keep their own arrays, without which the global model says
@@ -109,13 +121,15 @@ class RoundMetrics:
         return replace(self, total=total)
 
 
-def test_scores(scores: "Scores | None") -> dict[str, Any]:
-    """Return the results of a test of the global model as fields of `RoundMetrics`."""
-    if scores is None:
-        return {}
+def test_scores(scores: "Scores", validation: "Scores | None") -> dict[str, Any]:
+    """Return the results of tests of the global model as fields of `RoundMetrics`."""
     others = {name: value for name, value in scores.metrics.items() if name != ACCURACY}
-    accuracy = scores.metrics.get(ACCURACY)
-    return {"test_loss": scores.loss, "accuracy": accuracy, "test_metrics": others}
+    return {
+        "test_loss": scores.loss,
+        "accuracy": scores.metrics.get(ACCURACY),
+        "test_metrics": others,
+        "validation_metrics": {**validation.metrics, LOSS: validation.loss} if validation else {},
+    }
 
 
 def finite_json(value: Any) -> Any:
@@ -163,6 +177,37 @@ def objective_curve(
         (metrics.round, metrics.score(objective, on_clients=on_clients)) for metrics in history
     )
     return [(number, score) for number, score in scores if score is not None]
+
+
+@dataclass(frozen=True)
+class Best:
+    """What a run has come to.
+
+    Attributes:
+        metrics: The first round with the best `RoundMetrics.score`.
+        value: Its `RoundMetrics.result`.
+        final: The result of the last round that was tested.
+        chosen_on: What the scores are of: "test", "validation", or "clients" for their own tests.
+    """
+
+    metrics: RoundMetrics
+    value: float
+    final: float
+    chosen_on: str
+
+
+def best_of(
+    history: Sequence[RoundMetrics], objective: Objective, *, on_clients: bool = False
+) -> Best | None:
+    """Return what a run has come to in these rounds; None if no round has a score."""
+    best = objective.best_point(objective_curve(history, objective, on_clients=on_clients))
+    results = [(own, own.result(objective, on_clients=on_clients)) for own in history]
+    found = {own.round: (own, value) for own, value in results if value is not None}
+    if best is None or best[0] not in found:
+        return None
+    chosen, value = found[best[0]]
+    kind = "validation" if chosen.validation_metrics else "clients" if on_clients else "test"
+    return Best(chosen, value, [*found.values()][-1][1], kind)
 
 
 def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:

@@ -45,10 +45,13 @@ class NodeQuery:
         settings: What messages tell clients, with which nodes load the shared data set; None leaves
             their data out, and they need not load them to answer.
         compare: Raises a `ConfigError` where a node's digests are not the server's.
+        validation: The share of training examples that is set aside; the server has none of a
+            node's own data, which is refused.
     """
 
     settings: ConfigRecord | None = None
     compare: Callable[[DataDigests], None] = lambda _: None
+    validation: float = 0.0
 
     def message(self, node_id: int) -> Message:
         """Return the query for a node."""
@@ -59,7 +62,7 @@ class NodeQuery:
         """Return a node's partition; if its data are its own, their fingerprint and number.
 
         Raises:
-            ConfigError: Its shared data are not the server's.
+            ConfigError: Its shared data are not the server's, or it has its own with validation.
             ValueError: It failed, or has no partition.
         """
         if reply.has_error():
@@ -73,6 +76,9 @@ class NodeQuery:
             self.compare(DataDigests(data, rows))
         fingerprint, examples = record.get(OWN_DATA), record.get(OWN_EXAMPLES)
         if isinstance(fingerprint, str) and isinstance(examples, int):
+            if self.validation:
+                fix = "it has data of its own, which the server cannot evaluate on; leave it out"
+                raise ConfigError("validation", self.validation, fix)
             return client, (fingerprint, examples)
         return client, None
 
@@ -320,7 +326,7 @@ def find_nodes(
         return grid.numbered_nodes()
     is_own_code = ":" in config.task or ":" in config.partition
     compares = is_own_code or not is_network_grid(grid)
-    query = NodeQuery(settings, compare) if compares else QUERY
+    query = NodeQuery(settings if compares else None, compare, config.validation)
     nodes = NodeRegistry(grid, config.num_clients, query)
     nodes.wait_for_start(config.min_nodes, config.node_timeout)
     return nodes

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import partial
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -48,6 +49,7 @@ class TrainingLoop:
         history: The rounds of this run so far; it continues after them.
         clock: The virtual clock of a simulation with links.
         facts: What the server knows of the clients, for a strategy that chooses among them.
+        validate: Evaluates a model on validation examples, if there are any.
     """
 
     grid: Grid
@@ -63,6 +65,7 @@ class TrainingLoop:
     history: InitVar[Sequence[RoundMetrics]]
     clock: VirtualClock | None = None
     facts: Facts = Facts()  # noqa: RUF009 - it is frozen
+    validate: Evaluate | None = None
 
     def __post_init__(self, history: Sequence[RoundMetrics]) -> None:
         in_flight = self.strategy.in_flight if self.strategy.takes_late else None
@@ -108,8 +111,12 @@ class TrainingLoop:
 
     def _evaluate_initial_model(self) -> RoundMetrics:
         started = time.monotonic()
-        scores = test_scores(self.evaluate(self.model))
-        return RoundMetrics(0, **scores, seconds=time.monotonic() - started)
+        return RoundMetrics(0, **self._scores(), seconds=time.monotonic() - started)
+
+    def _scores(self) -> dict[str, Any]:
+        """Return the results of a test of the model as fields of `RoundMetrics`."""
+        validation = None if self.validate is None else self.validate(self.model)
+        return test_scores(self.evaluate(self.model), validation)
 
     def _run_round(self, server_round: int) -> tuple[RoundMetrics, RoundOutcome, bool]:
         """Run one round; return its metrics, outcome, and whether most that answered failed."""
@@ -124,7 +131,7 @@ class TrainingLoop:
 
         due = server_round % self.config.evaluate_every == 0 or server_round == self.plan.num_rounds
         tested, not_tested = self._evaluate_on_clients(server_round, config, due)
-        scores = self.evaluate(self.model) if due else None
+        scores = self._scores() if due else {}
         train_metrics = _scalars(outcome.metrics)
         round_metrics = RoundMetrics(
             round=server_round,
@@ -135,7 +142,7 @@ class TrainingLoop:
             learning_rate=rate,
             train_loss=train_metrics.pop(TRAIN_LOSS, None),
             train_metrics=train_metrics,
-            **test_scores(scores),
+            **scores,
             client_metrics=tested.metrics,
             client_values={name: self._by_client(own) for name, own in tested.values.items()},
             partial=_partial(outcome, tested),

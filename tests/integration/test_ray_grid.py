@@ -71,9 +71,15 @@ def all_ended(pids):
         {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
         {"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2},
         {"strategy": "stc", "local-steps": 1, "selection": "power-of-choice"},
-        {"task": "tests.support.networks:TRANSFORMED", "partition": "iid", "num-server-rounds": 3},
+        {
+            "task": "tests.support.networks:TRANSFORMED",
+            "partition": "iid",
+            "num-server-rounds": 3,
+            "validation": 0.2,
+        },
+        {"validation": 0.2},
     ],
-    ids=["fedavg", "stc", "virtual-clock", "selection", "random-transforms"],
+    ids=["fedavg", "stc", "virtual-clock", "selection", "random-transforms", "validation"],
 )
 def test_result_is_bit_identical_on_1_and_4_workers_and_in_process(make_config, changes):
     config = make_config(**changes)

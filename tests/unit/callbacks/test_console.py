@@ -143,3 +143,18 @@ def test_last_line_has_virtual_time_and_privacy_where_they_are_counted():
         "epsilon 1.23 (zero-out) or 2.35 (replace-one) at delta 1e-05\n"
     ) in text
     assert "virtual" not in printed(training_run(), HISTORY)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_run_with_validation_shows_its_own_best_and_the_test_value_there(every_round, terminal):
+    rounds = [
+        replace(metrics, validation_metrics={"accuracy": accuracy, "loss": 1.0})
+        for metrics, accuracy in zip(HISTORY, (0.2, 0.6, 0.75), strict=True)
+    ]
+    text = printed(training_run(num_server_rounds=2), rounds, terminal=terminal)
+    if terminal:
+        assert "accuracy 0.4000  loss 1.1000  validation 0.7500" in text
+        return
+    assert "accuracy 0.4000  validation 0.7500 (best 0.7500)  loss 1.1000" in text
+    chosen = "test accuracy 0.4000 in round 2, the best on validation examples (0.7500)"
+    assert f"done: {chosen}; no target" in text

@@ -108,6 +108,7 @@ def test_page_has_the_fields_of_the_history():
 def test_page_has_the_fields_of_the_summary():
     privacy = {"epsilon": 1.0, "epsilon-replace-one": 2.0, "delta": 0.1}
     counted = {"virtual_seconds": {"round": 1.0}, "privacy": privacy}
+    counted |= {"validation_metrics": {"accuracy": 0.5}}
     rounds = [replace(metrics, **counted) for metrics in history([0.1, 0.5])]
     result = TrainingResult(rounds, error=DivergedError("all NaN"))
     found = summarize(

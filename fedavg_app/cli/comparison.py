@@ -17,7 +17,7 @@ from tasks.objective import Objective
 # The end of the names of columns that count up to a target.
 TO_TARGET = "_to_target"
 # The columns of a comparison that say what a row is; numbers follow them.
-ABOUT = ["line", "run", "method", "status", "seed", "folder"]
+ABOUT = ["line", "run", "method", "status", "seed", "folder", "chosen_on"]
 # What is summed over rounds; a clock beside the wall's follows.
 SPENT = ["rejected", "bytes_up", "bytes_down", "seconds"]
 LINK, VIRTUAL = "seconds_link", "seconds_virtual"
@@ -37,7 +37,9 @@ class Comparison:
             as "client:p10_accuracy", and what is `SPENT`, of the whole run; with a target
             "rounds_to_target" and what is spent up to it, NaN where it was not reached.
             Bytes are those of all clients, times are in seconds. A "line" is runs of one name that
-            ended alike, "run" what it is called, and "method" its `Name`.
+            ended alike, "run" what it is called, "method" its `Name`, and "chosen_on" what its best
+            round, whose test accuracy is "best_accuracy", was chosen on; the target goes by that,
+            too (`fedavg_app.results.history.Best`).
         names: The names of all lines, and of others of their sweep, in order.
     """
 
@@ -98,7 +100,15 @@ def compare_runs(
         own = [entry for entry in placed if entry[2].objective == objective]
         own_courses = [found[id(run)].drop(columns=[] if timed else VIRTUAL) for _, _, run in own]
         about = [
-            (number, line.name, line.method, line.status, run.config.get(SEED), str(run.folder))
+            (
+                number,
+                line.name,
+                line.method,
+                line.status,
+                run.config.get(SEED),
+                str(run.folder),
+                run.chosen_on,
+            )
             for number, line, run in own
         ]
         taken = [_taken(each, objective, target, is_exact=not courses) for each in own_courses]
@@ -115,11 +125,13 @@ def compare_runs(
 def course(run: FinishedRun, link: Link | None = None) -> DataFrame:
     """Return a row for every round of a run, by its number: what it has come to by its end.
 
-    The columns are "round"; "value", of the objective, NaN where not tested; and sums over the
+    The columns are "round"; "value", of the objective, and "score", by which the run is judged (on
+    validation examples if there are any, or left out), NaN where not tested; and sums over the
     rounds so far: what is `SPENT`, and the time `LINK` or, of the run's own links, `VIRTUAL`.
     """
-    history = run.history
-    scores = [metrics.score(run.objective, on_clients=run.on_clients) for metrics in history]
+    history, by = run.history, {"on_clients": run.on_clients}
+    values = [metrics.result(run.objective, **by) for metrics in history]
+    scores = [metrics.score(run.objective, **by) for metrics in history]
     clock, times = VIRTUAL, virtual_times(history)
     if link is not None:
         clock, times = LINK, link_times(history, link)
@@ -127,7 +139,8 @@ def course(run: FinishedRun, link: Link | None = None) -> DataFrame:
     return DataFrame(
         {
             "round": rounds,
-            "value": np.array(scores, float),
+            "value": np.array(values, float),
+            "score": np.array(scores, float),
             "rejected": np.cumsum([len(metrics.rejected) for metrics in history]),
             "bytes_up": [metrics.total.get("bytes_up", 0) for metrics in history],
             "bytes_down": [metrics.total.get("bytes_down", 0) for metrics in history],
@@ -152,14 +165,15 @@ def _taken(
     is_exact: bool,
 ) -> dict[str, Any]:
     """Return the numbers of a run from its course."""
-    spent = rounds.drop(columns=["round", "value"])
+    spent = rounds.drop(columns=["round", "value", "score"], errors="ignore")
     tested = rounds.dropna(subset="value")
-    curve = list(zip(tested["round"], tested["value"], strict=True))
+    scores = tested.get("score", tested["value"])
+    curve = list(zip(tested["round"], scores, strict=True))
     best = objective.best_point(curve)
     whole = {
         "rounds": rounds["round"].iloc[-1],
-        f"best_{objective.name}": best and best[1],
-        f"final_{objective.name}": curve[-1][1] if curve else None,
+        f"best_{objective.name}": best and tested["value"][tested["round"] == best[0]].iloc[0],
+        f"final_{objective.name}": tested["value"].iloc[-1] if curve else None,
         **spent.iloc[-1],
     }
     if target is None:
@@ -167,7 +181,7 @@ def _taken(
     needed = objective.rounds_to_target(curve, target)
     until = {"rounds": needed, **dict.fromkeys(spent)}
     if needed is not None and is_exact:
-        reached = tested["value"].map(lambda value: objective.is_reached(value, target))
+        reached = scores.map(lambda value: objective.is_reached(value, target))
         until |= spent.loc[reached.idxmax()]
     elif needed is not None:
         until |= {key: np.interp(needed, tested["round"], tested[key]) for key in spent}

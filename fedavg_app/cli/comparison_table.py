@@ -23,6 +23,12 @@ HEADINGS = {
 }  # fmt: skip
 # The beginnings of the names of columns with values of the objective.
 VALUES = ("best_", "final_", OF_CLIENTS)
+# What the best value is, by what its round was chosen on.
+CHOSEN = {
+    "test": "best on the test set",
+    "validation": "best is the test {} in the round that is best on validation examples",
+    "clients": "the {} is the clients' own, who keep local-arrays",
+}
 # The width of a terminal on which no table is folded, and the least width of a run's name.
 WIDE, LEAST_NAME = 1000, 10
 # The dash of a range.
@@ -61,9 +67,10 @@ def print_tables(compared: Comparison, spread: Spread, pairs: Pairs | None = Non
 
     whole = [key for key in compared.keys if not key.endswith(TO_TARGET)]
     _print("whole runs" if name == ACCURACY else f"whole runs, by {name}", rows, whole, show)
-    on_clients = [run.on_clients for run in compared.runs]
-    for line in compared.numbers["run"][on_clients].unique():
-        text = f"{line}: the {name} is the clients' own, who keep local-arrays"
+    kinds = compared.numbers.groupby("chosen_on", sort=False)["run"].unique()
+    for kind, lines in kinds.items():
+        whose = f"{'; '.join(lines)}: " if set(kinds.index) != {"test"} else ""
+        text = whose + CHOSEN[str(kind)].format(name)
         Console(highlight=False, markup=False, soft_wrap=True).print(text)
     if compared.target is not None:
         until = [key for key in compared.keys if key.endswith(TO_TARGET)]
@@ -193,10 +200,10 @@ def as_csv(compared: Sequence[tuple[Comparison, Pairs | None]]) -> str:
             statistics = concat([numbers.agg(["mean", "count"]), DataFrame(ends, ["low", "high"])])
             statistics = statistics.loc[["mean", "low", "high", "count"]]
             parts.append(_about(own, statistics.rename(index="difference {}".format)))
-    table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", *keys]]
+    table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", "chosen_on", *keys]]
     return str(table.to_csv(index=False, float_format=lambda value: str(value).removesuffix(".0")))
 
 
 def _about(own: DataFrame, statistics: DataFrame) -> DataFrame:
-    about = {"run": own["run"].iloc[0], "status": own["status"].iloc[0], "runs": len(own)}
+    about = {key: own[key].iloc[0] for key in ("run", "status", "chosen_on")} | {"runs": len(own)}
     return statistics.assign(row=statistics.index, **about)

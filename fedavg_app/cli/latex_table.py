@@ -12,7 +12,7 @@ from fedavg_app.budget import BYTES, SECONDS
 from fedavg_app.cli.client_statistics import OF_CLIENTS
 from fedavg_app.cli.comparison import TO_TARGET, Comparison, largest_unit
 from fedavg_app.cli.comparison_pairs import LEAST_PAIRS, Pairs, interval
-from fedavg_app.cli.comparison_table import VALUES, about_rows, heading, lines_of, rows_of
+from fedavg_app.cli.comparison_table import CHOSEN, VALUES, about_rows, heading, lines_of, rows_of
 from fedavg_app.cli.options import Spread
 from tasks.objective import ACCURACY, LOSS
 
@@ -53,6 +53,8 @@ def as_latex(
     says = f"% {SAYS[spread]} of a row's runs where these differ\n" if spread in SAYS else ""
     package = r", \usepackage[detect-weight]{siunitx}" if siunitx else ""
     text = _tabular(compared, rows, about, show, siunitx=siunitx, bold=True)
+    for kind in compared.numbers["chosen_on"].unique():
+        says += f"% {CHOSEN[kind].format(compared.objective.name)}\n"
     text = rf"% \usepackage{{booktabs}}{package}" + f"\n{says}{text}"
     if pairs is not None:
         rows = list(lines_of(pairs.numbers))

@@ -27,7 +27,15 @@ WITHOUT = {
 }  # fmt: skip
 
 # What all candidates must have in common, to be compared.
-SHARED = ("task", "seed", "objective", "budget", "num_server_rounds", "target", "patience")
+SHARED = (
+    "task", "seed", "objective", "validation", "budget", "num_server_rounds", "target", "patience",
+)  # fmt: skip
+# Where methods are compared, by `FinishedRun.chosen_on`.
+JUDGED_ON = {
+    "test": "the test set",
+    "validation": "validation examples",
+    "clients": "the clients' own tests",
+}
 
 
 @with_config(RunConfig, WITHOUT)
@@ -105,6 +113,7 @@ def _show(
 ) -> None:
     """Print the evidence and the choice."""
     from fedavg_app.results.finished_run import FINISHED
+    from fedavg_app.results.history import best_of
     from fedavg_app.sweep.planned_run import arguments
     from fedavg_app.sweep.rungs import limits_of
     from fedavg_app.training_plan import spent
@@ -127,7 +136,8 @@ def _show(
             entry.candidate.name,
         )
     console = rich.console.Console(highlight=False, markup=False)
-    console.print(f"best {objective.name} within each method's share of the budget:")
+    on = " or ".join(dict.fromkeys(JUDGED_ON[run.chosen_on] for run in runs))
+    console.print(f"best {objective.name} on {on} within each method's share of the budget:")
     console.print(table)
     best = judged[0]
     if best.reached.value is None or runs[0].status != FINISHED:
@@ -135,9 +145,13 @@ def _show(
         raise ConfigError("budget", config.budget, fix)
     words = shlex.join(arguments(best.candidate.config, {"run_dir"}))
     where = f"{limits.budget}{f' on {config.links}' if config.links else ''}"
+    value = objective.shown(best.reached.value)
+    chosen = best_of(runs[0].history[1:], objective)
+    if config.validation and chosen:
+        value += f" on validation examples, {objective.shown(chosen.value)} on the test set,"
     typer.echo(
-        f"take {best.candidate.name}: {objective.name} {objective.shown(best.reached.value)} "
-        f"within {where} and {limits.rounds} rounds; its run is {runs[0].folder}\n"
+        f"take {best.candidate.name}: {objective.name} {value} within {where} and "
+        f"{limits.rounds} rounds; its run is {runs[0].folder}\n"
         f"the command: fedavg {words}\n"
         "each method was run with one seed and one learning rate"
     )

@@ -355,3 +355,55 @@ def test_comparison_refuses_what_it_cannot_do_in_one_line(command_line, tmp_path
     status, _, error = command_line("compare", *runs, *words)
     assert status != 0
     assert error.splitlines()[-1].startswith(problem)
+
+
+def validated(folder):
+    """Write a run whose validation accuracy is best in round 1, its test accuracy in round 2."""
+    own = ({"accuracy": 0.3}, {"accuracy": 0.9}, {"accuracy": 0.7})
+    lines = [
+        {**line, "validation_metrics": of} for line, of in zip(fake_runs.HISTORY, own, strict=True)
+    ]
+    config = RunConfig(task="mnist-logistic", validation=0.1, learning_rate=0.1, target="none")
+    return fake_runs.write(folder / "run", config, lines)
+
+
+def test_run_with_validation_is_compared_by_its_test_value_in_the_round_that_validation_chose(
+    show, tmp_path
+):
+    shown = show("compare", validated(tmp_path), "--target", "0.6")
+    totals, until = cells(shown)
+    assert totals[1:4] == ["2", "0.8500", "0.9500"]
+    assert until[1] == "0.5"  # half of the way from 0.3 to 0.9
+    text = "fedavg: best is the test accuracy in the round that is best on validation examples"
+    assert text in shown
+
+
+def test_comparison_says_of_each_line_what_chose_its_best_round(show, tmp_path):
+    config = RunConfig(task="mnist-logistic", learning_rate=0.1, target="none")
+    plain = fake_runs.write(tmp_path / "plain", config, fake_runs.HISTORY)
+    assert "\nbest on the test set\n" in show("compare", plain)
+    files = ("--csv", tmp_path / "a.csv", "--latex", tmp_path / "a.tex")
+    shown = show("compare", plain, validated(tmp_path), *files)
+    by_validation = "best is the test accuracy in the round that is best on validation examples"
+    assert f"\nvalidation 0.1: {by_validation}\n" in shown
+    assert "\nvalidation 0.0: best on the test set\n" in shown
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert {(row["run"], row["chosen_on"]) for row in rows} == {
+        ("validation 0.0", "test"), ("validation 0.1", "validation"),
+    }  # fmt: skip
+    best = {row["run"]: row["best_accuracy"] for row in rows if row["row"] == "mean"}
+    assert best == {"validation 0.0": "0.95", "validation 0.1": "0.85"}
+    comments = (tmp_path / "a.tex").read_text().splitlines()[:5]
+    assert "% best on the test set" in comments
+    assert f"% {by_validation}" in comments
+
+
+def test_run_with_validation_is_shown_and_listed_by_its_test_value(show, tmp_path):
+    run = validated(tmp_path)
+    shown = show("show", run)
+    assert (
+        "accuracy: best 0.8500 in round 1, the best on validation examples (0.9000), final 0.9500"
+    ) in shown
+    (heading,) = [line for line in shown.splitlines() if line.startswith("round ")]
+    assert "validation accuracy" in heading
+    assert "accuracy 0.8500" in show("runs", tmp_path)

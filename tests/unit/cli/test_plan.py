@@ -1,5 +1,7 @@
 """The command `plan`, with runs that take no time."""
 
+import json
+
 import pytest
 
 from fedavg_app.cli.plan import _planned
@@ -132,3 +134,28 @@ def test_default_candidates_have_distinct_names():
     planned = _planned({**config, "task": "mnist-logistic"}, None)
     assert {run.config.strategy for run in planned} == {keys["strategy"] for keys in DEFAULT}
     assert len({run.name for run in planned}) == len(planned)
+
+
+def test_plan_chooses_by_validation_and_says_the_test_value(plan):
+    """The method with the best test accuracy has the worst validation accuracy."""
+
+    class Validated(Runs):
+        def __call__(self, config, folder, resumable):
+            ended = super().__call__(config, folder, resumable)
+            path = (resumable or folder / "run") / "history.jsonl"
+            lines = [json.loads(text) for text in path.read_text().splitlines()]
+            for own in lines:
+                own["validation_metrics"] = {"accuracy": 0.5 - own["accuracy"] / 10}
+            path.write_text("".join(json.dumps(own) + "\n" for own in lines))
+            return ended
+
+    words = ("--num-server-rounds", "200", "--validation", "0.1")
+    _, shown, _, started = plan(*words, runs=Validated())
+    assert "best accuracy on validation examples within each method" in shown
+    assert started[-1][0] == 1
+    # Its first 14 rounds have 0.3 on the test set; round 0, which does not count, has 0.1.
+    text = "take local-steps 1: accuracy 0.4700 on validation examples, 0.3000 on the test set,"
+    assert text in shown
+    assert "--validation 0.1" in shown
+    _, shown, *_ = plan("--num-server-rounds", "200")
+    assert "best accuracy on the test set within each method's share of the budget:" in shown

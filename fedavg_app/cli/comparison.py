@@ -21,6 +21,8 @@ ABOUT = ["line", "run", "method", "status", "seed", "folder", "chosen_on"]
 # What is summed over rounds; a clock beside the wall's follows.
 SPENT = ["rejected", "bytes_up", "bytes_down", "seconds"]
 LINK, VIRTUAL = "seconds_link", "seconds_virtual"
+# The beginning of the name of the column with the best validation values.
+VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class Comparison:
         runs: The runs, in the order of their lines.
         courses: The rounds of each (`course`).
         numbers: A row for every run: the columns `ABOUT`, then "rounds", "best_accuracy",
-            "final_accuracy" (or another objective), statistics of the clients' own values, such
-            as "client:p10_accuracy", and what is `SPENT`, of the whole run; with a target
+            "final_accuracy" (or another objective), if any run has it the best validation value,
+            "validation_accuracy", statistics of the clients' own values, such as
+            "client:p10_accuracy", and what is `SPENT`, of the whole run; with a target
             "rounds_to_target" and what is spent up to it, NaN where it was not reached.
             Bytes are those of all clients, times are in seconds. A "line" is runs of one name that
             ended alike, "run" what it is called, "method" its `Name`, and "chosen_on" what its best
@@ -118,6 +121,10 @@ def compare_runs(
         for column in reversed(columns):
             values = np.array(column_of(judged, column), float)
             numbers.insert(place, f"{column}_{objective.name}", values)
+        validated = [run.best and run.best.metrics.validation_metrics for run in judged]
+        if any(validated):
+            scores = [own.get(objective.name) if own else None for own in validated]
+            numbers.insert(place, f"{VALIDATION}_{objective.name}", np.array(scores, float))
         compared.append(Comparison(objective, target, judged, own_courses, numbers, names))
     return compared
 

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from fedavg_app.budget import duration
 from fedavg_app.cli.client_statistics import OF_CLIENTS
-from fedavg_app.cli.comparison import TO_TARGET, Comparison
+from fedavg_app.cli.comparison import TO_TARGET, VALIDATION, Comparison
 from fedavg_app.cli.comparison_pairs import Pairs, interval
 from fedavg_app.cli.options import Spread
 from fedavg_app.results.finished_run import FINISHED
@@ -22,7 +22,7 @@ HEADINGS = {
     "bytes_up": "up", "bytes_down": "down", "seconds_link": "link", "seconds_virtual": "virtual",
 }  # fmt: skip
 # The beginnings of the names of columns with values of the objective.
-VALUES = ("best_", "final_", OF_CLIENTS)
+VALUES = ("best_", "final_", f"{VALIDATION}_", OF_CLIENTS)
 # What the best value is, by what its round was chosen on.
 CHOSEN = {
     "test": "best on the test set",

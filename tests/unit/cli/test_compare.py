@@ -372,7 +372,7 @@ def test_run_with_validation_is_compared_by_its_test_value_in_the_round_that_val
 ):
     shown = show("compare", validated(tmp_path), "--target", "0.6")
     totals, until = cells(shown)
-    assert totals[1:4] == ["2", "0.8500", "0.9500"]
+    assert totals[1:5] == ["2", "0.8500", "0.9500", "0.9000"]
     assert until[1] == "0.5"  # half of the way from 0.3 to 0.9
     text = "fedavg: best is the test accuracy in the round that is best on validation examples"
     assert text in shown
@@ -393,6 +393,8 @@ def test_comparison_says_of_each_line_what_chose_its_best_round(show, tmp_path):
     }  # fmt: skip
     best = {row["run"]: row["best_accuracy"] for row in rows if row["row"] == "mean"}
     assert best == {"validation 0.0": "0.95", "validation 0.1": "0.85"}
+    chosen = {row["run"]: row["validation_accuracy"] for row in rows if row["row"] == "mean"}
+    assert chosen == {"validation 0.0": "", "validation 0.1": "0.9"}
     comments = (tmp_path / "a.tex").read_text().splitlines()[:5]
     assert "% best on the test set" in comments
     assert f"% {by_validation}" in comments

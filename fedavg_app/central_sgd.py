@@ -18,7 +18,7 @@ from fedavg_app.callbacks.training_callbacks import TrainingCallbacks
 from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError, DivergedError
 from fedavg_app.results.history import RoundMetrics, TrainingResult, test_scores
-from fedavg_app.server.global_evaluation import CentralEvaluation
+from fedavg_app.server.global_evaluation import VALIDATION, CentralEvaluation
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.preparation import check_task, load_data
 from fedavg_app.training_plan import make_plan
@@ -56,7 +56,9 @@ def train_centrally(
     data = load_data(config, task)
     check_task(config, task, data)
     plan = make_plan(config, task, data)
-    evaluate = CentralEvaluation(task, data, config)
+    evaluate, validate = CentralEvaluation(task, data, config), None
+    if data.validation is not None:
+        validate = CentralEvaluation(task, data, config, VALIDATION)
     device = config.torch_device
     model = task.network(config.seed, device)
     examples = task.examples(data.train, device, training=True)
@@ -72,7 +74,7 @@ def train_centrally(
             step,
             learning_rate=plan.rate(step) if step else None,
             train_loss=loss,
-            **test_scores(evaluate(_record(model)), None),
+            **test_scores(evaluate(_record(model)), validate(_record(model)) if validate else None),
             seconds=time.monotonic() - started,
         ).with_totals(None)  # nothing is sent
 

@@ -98,7 +98,7 @@ def run(
             training.result.history,
             prepared.clock,
             prepared.facts(nodes.own_data),
-            evaluation(prepared.task, data, config, VALIDATION) if config.validation else None,
+            evaluation(prepared.task, data, config, VALIDATION) if prepared.validates else None,
         )
         with reporting_strategy_errors(config):
             loop.run()

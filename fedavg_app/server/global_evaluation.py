@@ -87,11 +87,11 @@ def evaluation_batches(
     """Return the batches in which a split's examples are evaluated on the config's device.
 
     Raises:
-        DataError: There are no test examples.
+        DataError: There are none.
     """
-    if len(data.test) == 0:
-        raise DataError(f"{data.description} has no test examples, which every evaluation needs")
     examples = _examples(task, data, config, split, torch.device("cpu"))
+    if len(examples) == 0:
+        raise DataError(f"{data.description} has no {split} examples, which every evaluation needs")
     first, _ = examples.slice(0, 1)
     device = config.torch_device
     size = efficient_batch_size(task, None, map_leaves(lambda array: array.to(device), first))
@@ -101,9 +101,11 @@ def evaluation_batches(
 def _examples(
     task: Task, data: Dataset, config: TrainingConfig, split: str, device: torch.device
 ) -> Examples:
-    """Return the examples of a split on a device; for validation those of all clients."""
+    """Return a split on a device; for validation the task's own, or that of all clients."""
     if split == TEST:
         return task.examples(data.test, device)
+    if data.validation is not None:
+        return task.examples(data.validation, device)
     assert isinstance(config, RunConfig)
     rows = torch.from_numpy(partition(data, VALIDATION, config).examples).to(device)
     return replace(task.examples(data.train, device), rows=rows)

@@ -70,6 +70,12 @@ class PreparedRun:
         return self.state.history if self.state else []
 
     @property
+    def validates(self) -> bool:
+        """Whether the global model is evaluated on validation examples, and judged by these."""
+        has_examples = bool(self.config.validation) or self.data.validation is not None
+        return has_examples and not self.config.local_patterns
+
+    @property
     def sent_model(self) -> ArrayRecord:
         """The part that travels of the model before the first round to come."""
         return self.model.sent_of(self.state.model) if self.state else self.model.sent
@@ -264,5 +270,12 @@ def _check_tests(config: RunConfig, task: "Task", data: "Dataset") -> None:
         partition(data, "test", config)
 
 
+def _check_validation(config: RunConfig, task: "Task", data: "Dataset") -> None:
+    """Check that no examples are set aside beside the task's own."""
+    if config.validation and data.validation is not None:
+        fix = f"leave it out: {task.name} has validation examples of its own"
+        raise ConfigError("validation", config.validation, fix)
+
+
 # Each raises a ConfigError where a run cannot use its data.
-DATA_CHECKS = (check_task, _check_tests)
+DATA_CHECKS = (check_task, _check_tests, _check_validation)

@@ -83,7 +83,9 @@ def check_examples(trial: Trial) -> Iterator[Finding]:
     train, test = trial.data.train, trial.data.test
     if not len(train):
         raise TaskError("dataset", "there are no training examples")
-    for name, split in (("training", train), ("test", test)):
+    own = trial.data.validation
+    splits = [("training", train), ("test", test), *([("validation", own)] if own else [])]
+    for name, split in splits:
         if len(split):
             _check_targets(trial, split.classes, name)
             _check_finite(trial, split, name)

@@ -133,7 +133,7 @@ Splits = tuple[Split, Split]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test set.
+    """A training and a test set, and maybe a validation set.
 
     Attributes:
         train: The examples that are split on clients.
@@ -142,6 +142,7 @@ class Dataset:
         description: Human-readable origin of the data.
         fingerprint: SHA-256 of the arrays, hexadecimal; of some examples (`of`) where reading all
             of them takes long.
+        validation: The examples by which the best round is chosen; None for none of the task's own.
     """
 
     train: Split
@@ -149,6 +150,7 @@ class Dataset:
     options: DataOptions
     description: str
     fingerprint: str
+    validation: Split | None = None
 
     def digest(self) -> str:
         """Return a digest by which two processes find that they do not hold the same examples.
@@ -159,21 +161,31 @@ class Dataset:
         return self._of_samples(self.fingerprint)[:DIGEST_DIGITS]
 
     @classmethod
-    def of(cls, train: Split, test: Split, options: DataOptions, description: str) -> "Dataset":
+    def of(
+        cls,
+        train: Split,
+        test: Split,
+        options: DataOptions,
+        description: str,
+        validation: Split | None = None,
+    ) -> "Dataset":
         """Return a data set whose fingerprint is of some examples of each split, evenly spread."""
-        found = cls(train, test, options, description, "")
+        found = cls(train, test, options, description, "", validation)
         return replace(found, fingerprint=found._of_samples())
 
     def _of_samples(self, prefix: str = "") -> str:
         found = hashlib.sha256(prefix.encode())
-        for split in (self.train, self.test):
+        for split in self._splits():
             for part in split.sampled():
                 found.update(part)
         return found.hexdigest()
 
     def __post_init__(self) -> None:
-        for split in (self.train, self.test):
+        for split in self._splits():
             split.check()
+
+    def _splits(self) -> list[Split]:
+        return [self.train, self.test, *([] if self.validation is None else [self.validation])]
 
 
 @dataclass(frozen=True)

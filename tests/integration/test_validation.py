@@ -1,6 +1,7 @@
 """Runs with a share of the training examples set aside: what is trained on, and what chooses."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,17 @@ from safetensors.numpy import load_file
 
 import tasks
 from fedavg_app.callbacks.base import Callback
+from fedavg_app.central_sgd import train_centrally
 from fedavg_app.client_settings import PARTITION_ID
+from fedavg_app.config import CentralConfig
 from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.partitioning import partition
+from tasks.data.dataset import Dataset
 from tests.support.in_process import make_config, run_here, same_model
 from tests.support.local_grid import LocalGrid
 from tests.support.one_line import one_line
 
+DATA = tasks.load("mnist-logistic").dataset
 # The best round by validation is not the best on the test set.
 CHANGES = {
     "validation": 0.1, "num-server-rounds": 7, "learning-rate": 0.5, "local-steps": 3,
@@ -134,3 +139,52 @@ def test_nodes_with_data_of_their_own_are_refused(tmp_path, monkeypatch):
     assert PARTITION_ID in OwnData(config.model_dump(by_alias=True), 20).contexts[1000].node_config
     with one_line((ConfigError, RunError), "validation = 0.1: it has data of its own"):
         run_here(config, grid_type=OwnData)
+
+
+def own_validation_set(options):
+    """Return a data set whose second half of the test set is for validation."""
+    data, half = DATA(options), 500
+    parts = [data.test.part(rows) for rows in (slice(half), slice(half, None))]
+    return Dataset.of(data.train, parts[0], options, "with validation examples", parts[1])
+
+
+OWN_SPLIT = replace(tasks.load("mnist-logistic"), dataset=own_validation_set)
+OWN = {"task": f"{__name__}:OWN_SPLIT", "target": "none"}
+
+
+def test_validation_examples_of_the_task_need_no_key(tmp_path):
+    config = make_config(**OWN, run_dir=str(tmp_path))
+    result = run_here(config)
+    data = own_validation_set(config.data_options)
+    last = {name: array.numpy() for name, array in result.model.items()}
+    for found, split in (
+        (result.history[-1].validation_metrics["accuracy"], data.validation),
+        (result.history[-1].accuracy, data.test),
+    ):
+        assert found == pytest.approx(accuracy(OWN_SPLIT, last, split), abs=1e-6)
+    summary = json.loads((result.folder / "summary.json").read_text())
+    assert summary["chosen-on"] == "validation"
+    # Nothing else changes: the training examples are all in use.
+    plain = run_here(make_config(target="none", run_dir=str(tmp_path)))
+    assert same_model(result, plain)
+
+
+def test_central_training_goes_by_the_validation_examples_of_its_task(tmp_path):
+    keys = {"task": OWN["task"], "data_source": "embedded", "run_dir": str(tmp_path)}
+    config = CentralConfig(**keys, num_server_rounds=20, evaluate_every=10)
+    result = train_centrally(config, OWN_SPLIT)
+    assert all(metrics.validation_metrics for metrics in result.history)
+    summary = json.loads((result.folder / "summary.json").read_text())
+    assert summary["chosen-on"] == "validation"
+
+
+def test_share_beside_the_validation_examples_of_the_task_is_refused(tmp_path):
+    config = make_config(**OWN, validation=0.1, run_dir=str(tmp_path))
+    with one_line(ConfigError, "validation = 0.1: leave it out: ", "has validation examples of"):
+        run_here(config)
+
+
+def test_data_sets_with_other_validation_examples_are_told_apart():
+    data = own_validation_set(make_config().data_options)
+    other = replace(data, validation=data.validation.part(slice(100, None)))
+    assert data.digest() != other.digest() != replace(data, validation=None).digest()

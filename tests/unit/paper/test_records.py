@@ -34,7 +34,7 @@ WITH_EFFECT = {
     "target": 0.7, "optimizer": "adamw", "optimizer-args": "eps = 0.7",
     "gradient-clip": 0.7, "optimizer-state": "kept", "rate-schedule": "linear",
     "precision": "bf16", "budget": "7 MB up", "selection": "power-of-choice", "initial-loss": True,
-    "evaluate-after-steps": 7,
+    "evaluate-after-steps": 7, "validation": 0.7,
 }  # fmt: skip
 
 

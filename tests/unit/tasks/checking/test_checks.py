@@ -131,3 +131,17 @@ def test_data_of_another_kind_are_refused_where_they_are_made(change, text):
     part = Split(np.zeros((10, 2)), np.zeros(10, np.int64))
     with pytest.raises(DataError, match=text):
         Dataset(dataclasses.replace(part, **change), part, OPTIONS, "made up", "")
+
+
+def test_validation_examples_are_checked_like_the_others():
+    def load(options):
+        data = networks.images(options)
+        own = data.test.part(slice(20))
+        return dataclasses.replace(data, validation=Split(own.inputs, own.targets - 50))
+
+    (found,) = [
+        each
+        for each in findings(dataclasses.replace(networks.MLP, dataset=load))
+        if each.kind == "error"
+    ]
+    assert "validation targets of -50, and a negative target is no prediction" in str(found)

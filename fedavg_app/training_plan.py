@@ -60,10 +60,6 @@ class TrainingPlan:
         """Return the value of the objective; None if not tested."""
         return metrics.score(self.objective, on_clients=self.on_clients)
 
-    def result(self, metrics: RoundMetrics) -> float | None:
-        """Return the value of the objective that is shown; None if not tested."""
-        return metrics.result(self.objective, on_clients=self.on_clients)
-
     def best(self, history: Sequence[RoundMetrics]) -> Best | None:
         """Return what these rounds have come to; None if none was tested."""
         return best_of(history, self.objective, on_clients=self.on_clients)

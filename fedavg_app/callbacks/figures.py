@@ -103,7 +103,8 @@ def _objective_against_bytes(
         points = [
             (metrics.total[key] / parts, score)
             for metrics in history
-            if (score := plan.result(metrics)) is not None and metrics.total.get(key)
+            if (score := metrics.result(plan.objective, on_clients=plan.on_clients)) is not None
+            and metrics.total.get(key)
         ]
         _plot(axes, points, color=color, linestyle=style, linewidth=width, label=label)
     axes.set_xscale("log")

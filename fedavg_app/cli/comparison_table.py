@@ -26,7 +26,8 @@ VALUES = ("best_", "final_", f"{VALIDATION}_", OF_CLIENTS)
 # What the best value is, by what its round was chosen on.
 CHOSEN = {
     "test": "best on the test set",
-    "validation": "best is the test {} in the round that is best on validation examples",
+    "validation": "best is the test {} in the round that is best on validation examples, by which "
+    "the target goes, too",
     "clients": "the {} is the clients' own, who keep local-arrays",
 }
 # The width of a terminal on which no table is folded, and the least width of a run's name.

@@ -106,12 +106,8 @@ def _rounds(run: FinishedRun) -> Table:
     chosen = [tested[round(at * step)] for at in range(min(len(tested), MOST_ROUNDS))]
     metrics = dict.fromkeys(name for record in chosen for name in record.tested)
     own = [run.objective.name] if any(record.validation_metrics for record in chosen) else []
-    names = [
-        "round",
-        *(f"test {name}" for name in metrics),
-        *(f"validation {name}" for name in own),
-    ]
-    names += ["train loss", "up", "down"]
+    names = [*(f"test {name}" for name in metrics), *(f"validation {name}" for name in own)]
+    names = ["round", *names, "train loss", "up", "down"]
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, justify="right")

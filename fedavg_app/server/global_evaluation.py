@@ -29,8 +29,8 @@ Evaluate = Callable[[ArrayRecord], Scores]
 TEST, VALIDATION = "test", "validation"
 # The first example of a batch, and the first after it.
 Batch = tuple[int, int]
-# Prepared examples are kept up to this many bytes in each process; the others are prepared
-# every time.
+# Prepared examples are kept up to this many bytes in each process; the others are prepared every
+# time.
 PREPARED_BYTES = 128 * 2**20
 
 

@@ -22,3 +22,15 @@ def test_losses_are_drawn_whatever_their_sign(losses, scale, shown):
     assert axes.get_yscale() == scale
     (curve,) = axes.lines
     assert list(curve.get_ydata()) == shown
+
+
+def test_validation_values_are_a_curve_of_their_own():
+    history = [
+        RoundMetrics(
+            number, accuracy=0.5, validation_metrics={"accuracy": number / 10, "loss": 1.0}
+        )
+        for number in range(3)
+    ]
+    (axes,) = figures._metric(history, "accuracy", None, "a run").axes
+    curves = {curve.get_label(): list(curve.get_ydata()) for curve in axes.lines}
+    assert curves == {"test set": [0.5] * 3, "validation examples": [0.0, 0.1, 0.2]}

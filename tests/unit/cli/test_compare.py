@@ -384,7 +384,10 @@ def test_comparison_says_of_each_line_what_chose_its_best_round(show, tmp_path):
     assert "\nbest on the test set\n" in show("compare", plain)
     files = ("--csv", tmp_path / "a.csv", "--latex", tmp_path / "a.tex")
     shown = show("compare", plain, validated(tmp_path), *files)
-    by_validation = "best is the test accuracy in the round that is best on validation examples"
+    by_validation = (
+        "best is the test accuracy in the round that is best on validation examples, by which the "
+        "target goes, too"
+    )
     assert f"\nvalidation 0.1: {by_validation}\n" in shown
     assert "\nvalidation 0.0: best on the test set\n" in shown
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))

@@ -258,3 +258,18 @@ def test_device_with_other_data_takes_no_part(monkeypatch, caplog):
     assert "node 101 is not used: partition = 'mine:split'" in caplog.text
     with pytest.raises(RunError, match="it gives the server and a client different splits"):
         checked(QueryGrid(with_digests(THEIRS, THEIRS)), 2)
+
+
+def test_device_with_its_own_data_takes_no_part_where_examples_are_set_aside(monkeypatch):
+    monkeypatch.setattr("fedavg_app.server.node_registry.is_network_grid", lambda _: True)
+    answers = partitions(0, 1)
+    answers[1] |= {"own-data": "a8", "own-examples": 70}
+
+    def begun(min_nodes):
+        nodes = NodeRegistry(QueryGrid(answers), 2, NodeQuery(validation=0.1))
+        nodes.wait_for_start(min_nodes, 3.0)
+        return nodes
+
+    assert begun(1).clients == [0]
+    with one_line(RunError, "validation = 0.1: it has data of its own"):
+        begun(2)

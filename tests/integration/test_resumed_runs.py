@@ -78,7 +78,7 @@ STC = {"strategy": "stc", **COMPRESSED}
 @pytest.mark.parametrize(
     ("last_round", "changes"),
     [
-        (4, {"momentum": 0.9}),
+        (4, {"momentum": 0.9, "validation": 0.1}),
         (1, STC),
         (4, {"checkpoint-every": 0, "checkpoint-seconds": 1e-9}),
         (5, {**STC, "links": "phones", "round-timeout": 0.3, "over-selection": 0.2}),

@@ -5,9 +5,11 @@ import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from statistics import fmean
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -74,16 +76,25 @@ def _metric(history: Sequence[RoundMetrics], name: str, target: float | None, ti
         ]
         label = "test set" if on == "tested" else "validation examples"
         _plot(axes, points, color=BLUE, linestyle=style, label=label)
-    for key, label, style in (
-        ("mean", "mean of the clients", "-"),
-        ("p10", "a tenth of the clients are below", ":"),
-        ("p90", "a tenth of the clients are above", ":"),
-    ):
-        key = f"{name}-{key}"
-        points = [(m.round, m.client_metrics[key]) for m in history if key in m.client_metrics]
-        _plot(axes, points, color=ORANGE, linestyle=style, label=label)
+    _plot_clients(axes, [own for own in history if own.client_values.get(name)], name)
     _finish(axes, target)
     return figure
+
+
+def _plot_clients(axes: Axes, history: Sequence[RoundMetrics], name: str) -> None:
+    """Draw the distribution of a metric over the clients that tested in these rounds."""
+    if not history:
+        return
+    rounds = [metrics.round for metrics in history]
+    values = [list(metrics.client_values[name].values()) for metrics in history]
+    low, high = zip(*(np.percentile(own, (10, 90)) for own in values), strict=True)
+    # If less is better, the tenth that the history has is the 90th percentile.
+    worst = max if f"{name}-p90" in history[-1].client_metrics else min
+    axes.plot(rounds, list(map(fmean, values)), color=ORANGE, label="mean of the clients")
+    axes.plot(rounds, list(map(worst, values)), ":", color=ORANGE, label="worst client")
+    axes.fill_between(
+        rounds, low, high, color=ORANGE, alpha=0.2, label="10th to 90th percentile of the clients"
+    )
 
 
 def _objective_against_bytes(

@@ -34,3 +34,23 @@ def test_validation_values_are_a_curve_of_their_own():
     (axes,) = figures._metric(history, "accuracy", None, "a run").axes
     curves = {curve.get_label(): list(curve.get_ydata()) for curve in axes.lines}
     assert curves == {"test set": [0.5] * 3, "validation examples": [0.0, 0.1, 0.2]}
+
+
+@pytest.mark.parametrize(("worse", "worst"), [("mae-p90", 10.0), ("mae-p10", 0.0)])
+def test_distribution_over_the_clients_is_drawn(worse, worst):
+    own = {"mae": {client: float(client) for client in range(11)}}
+    tested = {"client_values": own, "client_metrics": {"mae": 5.0, worse: 9.0}}
+    history = [
+        RoundMetrics(0),
+        RoundMetrics(1),
+        RoundMetrics(2, **tested),
+        RoundMetrics(4, **tested),
+    ]
+    (axes,) = figures._metric(history, "mae", None, "a run").axes
+    curves = {line.get_label(): line for line in axes.lines}
+    assert {label: list(curve.get_ydata()) for label, curve in curves.items()} == {
+        "mean of the clients": [5.0, 5.0], "worst client": [worst, worst],
+    }  # fmt: skip
+    (band,) = axes.collections
+    (path,) = band.get_paths()
+    assert {tuple(point) for point in path.vertices} == {(x, y) for x in (2, 4) for y in (1, 9)}

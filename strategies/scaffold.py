@@ -5,7 +5,7 @@ Controlled Averaging for Federated Learning. ICML 2020, arXiv 1910.06378, Algori
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -97,7 +97,10 @@ class SCAFFOLD(FederatedStrategy):
         assert update.model is not None
         length = step_length(received.settings, update.num_examples)
         change = variate_change(received.model.vector, update.model.vector, sent, length)
-        return update, ClientMemory(received.number, {VARIATE: c}, change.tobytes())
+        kept = ClientMemory(received.number, {VARIATE: c}, change.tobytes())
+        # The empty payload is one that Flower's wrappers refuse: clipped here, y would no longer
+        # give the server the client's own change.
+        return replace(update, payload=b""), kept
 
     def read(self, now: Round, reply: Reply) -> Terms:
         """Return y and the change of c_k, as the client computes it."""

@@ -51,7 +51,6 @@ def keys(name):
     return asymmetric.generate_key_pairs()
 
 
-@cache
 def signed(name, age=0):
     """Return the headers with which a device of that name signs its requests."""
     private, public = keys(name)

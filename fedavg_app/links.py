@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedavg_app.config import kebab
@@ -83,6 +84,8 @@ class DeviceClass(Link):
         share: Of the clients, relative to the other classes'.
         loss: The share of rounds in which a client's reply is lost.
         computing: A device's computing time as a multiple of the reference core's.
+        online: The share of each day in which a device is on-line and may take part, in one piece
+            that begins in the evening (`EVENING`).
         spread: The standard deviation of the logarithms of its devices' rates and of their
             computing times; the medians are the values given here. 0 makes all equal.
     """
@@ -91,6 +94,7 @@ class DeviceClass(Link):
     share: float = Field(1.0, gt=0, allow_inf_nan=False)
     loss: float = Field(0.0, ge=0, lt=1)
     computing: float = Field(1.0, ge=0, allow_inf_nan=False)
+    online: float = Field(1.0, gt=0, le=1)
     spread: float = Field(0.0, ge=0, le=3)
 
 
@@ -102,6 +106,7 @@ class Fleet(BaseModel):
         server_up: Mbit/s from the server, which a round's participants share; infinite if not
             given.
         server_down: Mbit/s to the server, likewise.
+        day: Virtual seconds of a day; a run begins at midnight.
     """
 
     model_config = ConfigDict(
@@ -111,6 +116,7 @@ class Fleet(BaseModel):
     classes: list[DeviceClass] = Field(min_length=1, alias="class")
     server_up: float = Field(math.inf, gt=0)
     server_down: float = Field(math.inf, gt=0)
+    day: float = Field(86_400.0, gt=0, allow_inf_nan=False)
 
 
 # Phones that train at night and by day: FedScale's traces (arXiv 2105.11367) spread over more than
@@ -157,6 +163,10 @@ def load_fleet(links: str) -> Fleet:
         raise ConfigError("links", links, fix) from error
 
 
+# When devices come on-line, as a part of the day: at 22:00, with a standard deviation of 3 hours.
+EVENING, EVENING_SPREAD = 22 / 24, 3 / 24
+
+
 class Devices:
     """Every client's device, its class with rates and computing time of its own.
 
@@ -173,6 +183,14 @@ class Devices:
         shares = np.array([kind.share for kind in fleet.classes])
         self._drawn = generator.choice(len(shares), size=num_clients, p=shares / shares.sum())
         self._normal = generator.standard_normal((num_clients, 2))
+        evenings = numpy_generator(seed, "online")
+        self._evenings = evenings.normal(EVENING, EVENING_SPREAD, num_clients)
+
+    def are_online(self, clients: NDArray[np.int64], days: float) -> NDArray[np.bool_]:
+        """Return which clients are on-line so many days after the run's first midnight."""
+        begin = self._evenings[clients]
+        shares = np.array([kind.online for kind in self._classes])[self._drawn[clients]]
+        return (days - begin) % 1 < shares
 
     def __getitem__(self, client: int) -> DeviceClass:
         kind: DeviceClass = self._classes[self._drawn[client]]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavg_app.config import RunConfig
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.links import Devices, Fleet, load_fleet, transfer_seconds
 from tasks.training.random_streams import numpy_generator
 
@@ -66,6 +66,21 @@ class VirtualClock:
         self._num_clients = len(work)
         self._devices = Devices(fleet, self._num_clients, seed)
         self._luck = lru_cache(maxsize=1)(self._draw_luck)
+
+    def online(self, clients: Sequence[int], seconds: float) -> Sequence[int]:
+        """Return those of the clients that are on-line so many virtual seconds after the start.
+
+        Raises:
+            RunError: None is.
+        """
+        if all(kind.online == 1 for kind in self._fleet.classes):
+            return clients
+        every = np.asarray(clients, np.int64)
+        found = every[self._devices.are_online(every, seconds / self._fleet.day)]
+        if not len(found):
+            fix = "give more clients, or a larger online in the fleet of links"
+            raise RunError(f"no client is on-line after {seconds:.0f} virtual seconds; {fix}")
+        return [int(client) for client in found]
 
     def device(self, client: int) -> str:
         """Return the name of a client's class of devices."""

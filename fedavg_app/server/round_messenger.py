@@ -61,12 +61,13 @@ class RoundMessenger:
         # The messages whose replies were no longer waited for: by id, when they expire.
         self._late: dict[str, float] = {}
 
-    def cohort(self, server_round: int, purpose: str) -> CohortGrid:
+    def cohort(self, server_round: int, purpose: str, elapsed: float = 0.0) -> CohortGrid:
         """Return the grid with the nodes of the clients that take part, in the clients' order.
 
         For "train" these are a C-fraction of all K clients and the share of `over_selection`, less
-        those that still work on a message; fewer where fewer are connected. If the strategy
-        chooses, it is the grid with all clients that may take part.
+        those that still work on a message; fewer where fewer are connected, or on-line after
+        ``elapsed`` virtual seconds. If the strategy chooses, it is the grid with all clients that
+        may take part.
         """
         size, working = self._num_wanted(purpose), set[int]()
         if purpose == "train":
@@ -76,6 +77,8 @@ class RoundMessenger:
         nodes, connected = self._nodes, self._nodes.clients
         if working:
             connected = [each for each in connected if nodes.node(each) not in working]
+        if purpose == "train" and self._clock is not None:
+            connected = self._clock.online(connected, elapsed)
         if purpose == "train" and (facts := self._facts) is not None:
             available = [
                 Candidate(
@@ -93,6 +96,7 @@ class RoundMessenger:
         server_round: int,
         purpose: str,
         take: Callable[[Exchange, Message], bool] = Exchange.take,
+        elapsed: float = 0.0,
     ) -> tuple[RoundOutcome, Traffic]:
         """Carry the messages of a round; return its outcome, and what its messages cost.
 
@@ -101,8 +105,9 @@ class RoundMessenger:
             server_round: The round's number.
             purpose: "train" or "evaluate".
             take: Gives an exchange a reply; returns whether it is usable.
+            elapsed: The virtual seconds of the rounds before.
         """
-        traffic, cohort = Traffic(), self.cohort(server_round, purpose)
+        traffic, cohort = Traffic(), self.cohort(server_round, purpose, elapsed)
         exchanges = begin(cohort)
         exchange, outcome = advance(exchanges)
         while exchange is not None:

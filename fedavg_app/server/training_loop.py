@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
-from fedavg_app.results.history import RoundMetrics, test_scores
+from fedavg_app.results.history import RoundMetrics, test_scores, virtual_times
 from fedavg_app.server.client_evaluations import ClientScores, ClientTests
 from fedavg_app.server.cohort import Facts
 from fedavg_app.server.global_evaluation import Evaluate
@@ -125,7 +125,9 @@ class TrainingLoop:
         rate = self.plan.rate(server_round)
         config = ConfigRecord({**self.client_config, "learning-rate": rate})
         begin = partial(self.strategy.round, server_round, self.model, config)
-        outcome, traffic = self._messenger.carry(begin, server_round, "train")
+        elapsed = 0.0 if self.clock is None else virtual_times(self._history)[-1]
+        carry = self._messenger.carry
+        outcome, traffic = carry(begin, server_round, "train", elapsed=elapsed)
         self.model, self._train_errors = outcome.model or self.model, outcome.rejected
         refused = self.nodes.take_refusals()
 

@@ -38,6 +38,32 @@ def test_links_that_lose_nothing_change_the_time_only(tmp_path):
     assert "virtual-seconds" not in read_summary(plain)
 
 
+def test_only_clients_that_are_online_take_part(tmp_path):
+    """A day of four seconds, and rounds of about a tenth of one."""
+    links = tmp_path / "links.toml"
+    links.write_text(f"day = 4.0\n{LOSSY.replace('loss = 0.3', 'online = 0.8')}")
+    keys = {"links": str(links), "num-clients": 20, "num-server-rounds": 30}
+    config = parse_config({**CONFIG, **keys})
+    clock = make_clock(config, [1] * 20, 1.0, whole_data=False)
+    asked = []
+
+    class Recording(LocalGrid):
+        def push_messages(self, messages):
+            sent = list(messages)
+            asked.append({self.partition(message.metadata.dst_node_id) for message in sent})
+            return super().push_messages(sent)
+
+    lines = read_history(start(tmp_path / "runs", Recording, **keys))
+    elapsed = 0.0
+    for chosen, line in zip(asked, lines[1:], strict=True):
+        online = set(clock.online(range(20), elapsed))
+        assert chosen <= online
+        assert len(chosen) == min(10, len(online))
+        elapsed += line["virtual_seconds"]["round"]
+    assert elapsed > 2
+    assert len({len(chosen) for chosen in asked}) > 1
+
+
 class LosingGrid(LocalGrid):
     """Loses the replies that the clock of the given links loses."""
 

@@ -3,12 +3,13 @@
 import logging
 import math
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from fedavg_app.config import parse_config
-from fedavg_app.errors import ConfigError
+from fedavg_app.errors import ConfigError, RunError
 from fedavg_app.links import FLEETS, DeviceClass, Devices, Fleet, Link, link_times, load_fleet
 from fedavg_app.results.history import RoundMetrics
 from fedavg_app.virtual_clock import VirtualClock, make_clock
@@ -30,6 +31,30 @@ def test_participants_share_the_servers_link():
     time = clock.client_time(1, 0, participants=5, bytes_down=1_000_000, bytes_up=25_000)
     assert time.download == pytest.approx(8 / 4 + 0.1)
     assert time.upload == pytest.approx(0.2 / 0.2 + 0.1)
+
+
+def test_devices_are_online_in_one_piece_of_each_day_most_of_them_at_night():
+    """A third of the day from a time around 22:00; the share at an hour is the normal's."""
+    fleet = Fleet(classes=[DeviceClass(up=1, down=1, online=1 / 3)], day=24.0)
+    count = 20_000
+    clock = VirtualClock(fleet, [0.0] * count, seed=2)
+    present = np.zeros((48, count), bool)
+    for hour in range(48):
+        present[hour, list(clock.online(range(count), hour))] = True
+    assert np.array_equal(present[:24], present[24:])
+    hours = present[:24].sum(axis=0)
+    assert set(hours) == {8}
+    assert (np.diff(present[:24].astype(int), axis=0, append=present[:1]) == 1).sum() == count
+    for hour in (2, 12, 22):  # it began at most 8 hours ago
+        normal = NormalDist(22, 3)
+        share = sum(normal.cdf(hour + day) - normal.cdf(hour + day - 8) for day in (-24, 0, 24))
+        assert present[hour].mean() == pytest.approx(share, abs=5 * math.sqrt(0.25 / count))
+
+
+def test_round_without_any_device_online_is_one_line():
+    fleet = Fleet(classes=[DeviceClass(up=1, down=1, online=0.01)])
+    with pytest.raises(RunError, match=r"^no client is on-line after 43200 virtual seconds; give"):
+        VirtualClock(fleet, [0.0, 0.0], seed=2).online([0, 1], 43_200)
 
 
 def test_devices_follow_shares_and_spread():

@@ -50,7 +50,8 @@ def test_only_clients_that_are_online_take_part(tmp_path):
     class Recording(LocalGrid):
         def push_messages(self, messages):
             sent = list(messages)
-            asked.append({self.partition(message.metadata.dst_node_id) for message in sent})
+            if sent[0].metadata.message_type == "train":
+                asked.append({self.partition(message.metadata.dst_node_id) for message in sent})
             return super().push_messages(sent)
 
     lines = read_history(start(tmp_path / "runs", Recording, **keys))

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.hand_over import NotStoredError, report_error
 from deployment.superlink.internals import ids_of_replies
-from deployment.superlink.replies import Replies, places
+from deployment.superlink.replies import Replies, tree_nodes
 from deployment.superlink.requests import answer_of, protobuf, read_body
 
 PREFIX = "/v1/runtime/"
@@ -136,7 +136,7 @@ class RunRequests:
             ids = ids_of_replies(request)
             if wanted := list(ids):
                 del ids[:]
-                ids.extend(filter(self._is_worth_a_look, wanted))
+                ids.extend(filter(self._should_ask_superlink, wanted))
                 body = request.SerializeToString()
                 if not ids:
                     await protobuf()(scope, receive, send)
@@ -145,7 +145,7 @@ class RunRequests:
             pairs = zip(request.messages_list, request.message_object_trees, strict=True)
             for message, tree in pairs:
                 ids = objects.setdefault(message.metadata.dst_node_id, [])
-                ids += [node.object_id for node in places(tree)]
+                ids += [node.object_id for node in tree_nodes(tree)]
             self._deliveries.posting(objects)
         answer = await answer_of(self._app, scope, body)
         content = bytes(answer.body) if answer.status_code == 200 else b""
@@ -162,9 +162,9 @@ class RunRequests:
             with suppress(NotStoredError):  # the run is over
                 await report_error(self._app, given, "its upload has stopped", given.scope)
 
-    def _is_worth_a_look(self, message_id: str) -> bool:
+    def _should_ask_superlink(self, message_id: str) -> bool:
         """Return whether the SuperLink may have something for a run that asks for a reply."""
-        is_over = self._replies.over(message_id)
+        is_over = self._replies.is_finished(message_id)
         if is_over is None:  # the message may have expired, or its node been removed
             now = time.monotonic()
             is_over = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.hand_over import NotStoredError, hand_over, report_error
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.replies import Given, RefusedError, Replies
+from deployment.superlink.replies import DeliveredMessage, RefusedError, Replies
 from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body, signer
 
 ANNOUNCE, OBJECT = "push-messages", "push-object"
@@ -202,7 +202,7 @@ class Gate:
             task.add_done_callback(self.handing_over.discard)
         return stored
 
-    async def _hand_over(self, given: Given) -> None:
+    async def _hand_over(self, given: DeliveredMessage) -> None:
         """Hand over a reply that has come; where that fails, the run gets an error instead."""
         async with self._hand_overs:
             try:
@@ -232,7 +232,7 @@ class Gate:
                 await self._report(given, reason, scope)
         return JSONResponse({"detail": f"refused: {reason}"}, status)
 
-    async def _report(self, given: Given, reason: str, scope: Scope) -> None:
+    async def _report(self, given: DeliveredMessage, reason: str, scope: Scope) -> None:
         try:
             await report_error(self._app, given, reason, scope)
         except NotStoredError as error:

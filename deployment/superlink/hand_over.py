@@ -11,7 +11,7 @@ from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from starlette.types import ASGIApp, Scope
 
 from deployment.superlink.internals import error_reply
-from deployment.superlink.replies import Given
+from deployment.superlink.replies import DeliveredMessage
 from deployment.superlink.requests import call
 
 
@@ -30,7 +30,7 @@ class NotStoredError(Exception):
         self.is_failure = not 400 <= status < 500
 
 
-async def hand_over(app: ASGIApp, given: Given) -> None:
+async def hand_over(app: ASGIApp, given: DeliveredMessage) -> None:
     """Give the SuperLink a reply that has come.
 
     Raises:
@@ -42,7 +42,7 @@ async def hand_over(app: ASGIApp, given: Given) -> None:
     given.end(has_arrived=True)
 
 
-async def report_error(app: ASGIApp, given: Given, reason: str, scope: Scope) -> None:
+async def report_error(app: ASGIApp, given: DeliveredMessage, reason: str, scope: Scope) -> None:
     """Give the SuperLink an error as the reply to a message, and receive nothing more of another.
 
     Args:

@@ -61,7 +61,8 @@ class Upload:
         self.last_arrival = time.monotonic()
         self._most = self._left = most
         self._children = {
-            node.object_id: [child.object_id for child in node.children] for node in places(tree)
+            node.object_id: [child.object_id for child in node.children]
+            for node in tree_nodes(tree)
         }
         self._objects = Objects(len(self._children))
         self._places: dict[str, tuple[int, int]] = {}
@@ -132,7 +133,7 @@ class Upload:
 
 
 @dataclass
-class Given:
+class DeliveredMessage:
     """A message that was given to a device, and how far its reply is.
 
     Attributes:
@@ -177,9 +178,9 @@ class Replies:
 
     def __init__(self, max_reply_bytes: int = 0, folder: str | None = None) -> None:
         self._max_reply_bytes, self._folder = max_reply_bytes, folder
-        self._given: OrderedDict[str, Given] = OrderedDict()  # by the message's id
-        self._last: dict[int, Given] = {}  # by node
-        self._receiving: dict[tuple[int, str], Given] = {}  # by node and the reply's id
+        self._given: OrderedDict[str, DeliveredMessage] = OrderedDict()  # by the message's id
+        self._last: dict[int, DeliveredMessage] = {}  # by node
+        self._receiving: dict[tuple[int, str], DeliveredMessage] = {}  # by node and the reply's id
         self._posted = Objects(OBJECTS)
         self._largest: dict[int, tuple[int, int]] = {}  # by run: bytes and objects
 
@@ -191,7 +192,7 @@ class Replies:
         """Note the messages that a device was given."""
         pairs = zip(response.messages_list, response.message_object_trees, strict=True)
         for message, tree in pairs:
-            given = Given(node_id, message, sum(1 for _ in places(tree)))
+            given = DeliveredMessage(node_id, message, sum(1 for _ in tree_nodes(tree)))
             self._limits(given)
             self._given[message.metadata.message_id] = self._last[node_id] = given
             if len(self._given) > MESSAGES:
@@ -227,7 +228,7 @@ class Replies:
         if (size := message.ByteSize()) > MAX_METADATA_BYTES:  # the text of an error is in them
             raise RefusedError(f"its metadata have {size} bytes, more than {MAX_METADATA_BYTES}")
         most, most_objects = self._limits(given)
-        if (count := sum(1 for _ in places(tree))) > most_objects:
+        if (count := sum(1 for _ in tree_nodes(tree))) > most_objects:
             raise RefusedError(f"{count} objects, at most {most_objects} are expected")
         if given.upload is None:
             given.upload = Upload(request, most, self._folder)
@@ -239,7 +240,7 @@ class Replies:
             session_id=given.upload.reply_id,
         )
 
-    def receiving(self, request: PushObjectRequest) -> Given:
+    def receiving(self, request: PushObjectRequest) -> DeliveredMessage:
         """Return the message to whose reply an object belongs.
 
         Raises:
@@ -250,7 +251,7 @@ class Replies:
             raise RefusedError("the object belongs to no reply that this device has announced")
         return given
 
-    def ended_by(self, node_id: int, *, is_object: bool) -> Given | None:
+    def ended_by(self, node_id: int, *, is_object: bool) -> DeliveredMessage | None:
         """Return the message whose reply ends since a request of a device is refused: its last.
 
         An announcement that is refused ends no reply that was announced before.
@@ -265,12 +266,12 @@ class Replies:
         ends = given.upload is None or (is_object and not given.upload.is_complete)
         return given if ends else None
 
-    def over(self, message_id: str) -> bool | None:
+    def is_finished(self, message_id: str) -> bool | None:
         """Return whether the run has a message's reply or its error; None if none is on its way."""
         given = self._given.get(message_id)
         return given.is_over if given and (given.is_over or given.upload) else None
 
-    def stalled(self) -> list[Given]:
+    def stalled(self) -> list[DeliveredMessage]:
         """Return the messages to which the replies have ceased to come."""
         self._receiving = {
             key: one
@@ -289,7 +290,7 @@ class Replies:
         if given is None or given.node_id != request.node.node_id:
             raise RefusedError("it confirms a message that this device was not given")
 
-    def _limits(self, given: Given) -> tuple[int, int]:
+    def _limits(self, given: DeliveredMessage) -> tuple[int, int]:
         """Return the most bytes and objects of a reply, which rise with the run's messages."""
         try:
             size = self._posted.size(given.message.metadata.message_id)
@@ -302,8 +303,8 @@ class Replies:
         return most, 2 * largest[1] + SPARE_OBJECTS + most // CHUNK_BYTES
 
 
-def places(tree: ObjectTree) -> Iterator[ObjectTree]:
+def tree_nodes(tree: ObjectTree) -> Iterator[ObjectTree]:
     """Yield a tree's nodes; an object that is referred to several times comes several times."""
     yield tree
     for child in tree.children:
-        yield from places(child)
+        yield from tree_nodes(child)

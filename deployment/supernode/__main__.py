@@ -10,8 +10,6 @@ keep the process forever, and after a heartbeat that was answered with HTTP 500 
 """
 
 import argparse
-import ctypes
-import gc
 import os
 import secrets
 import signal
@@ -19,18 +17,16 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from deployment.flower_parts import SUPERNODE, why_unfit
 from deployment.supernode import internals
+from deployment.supernode.memory import return_memory
 
 # Seconds that the SuperExec is given to end.
 PATIENCE = 5
-# Seconds until a SuperNode has imported what it needs, and then between two returns of its memory.
-STARTING, RETURNING = 10.0, 0.25
 
 
 def main() -> None:
@@ -40,21 +36,21 @@ def main() -> None:
     parser.add_argument("--port")
     own, options = parser.parse_known_args()
     threading.Thread(target=return_memory, daemon=True).start()
-    with process_ended_at_last():
+    with exit_on_failure():
         if own.isolation is None:
             why = why_unfit(SUPERNODE)
             if why is None:
                 run_warm(options, own.port or str(free_port()))
                 return
             report(f"each message starts a new Python process, as in Flower: {why}")
-        flowers = ["flower-supernode", *sys.argv[1:]]
+        flower_command = ["flower-supernode", *sys.argv[1:]]
         if own.port is None and own.isolation != "process":  # whose port others are to know
-            flowers += ["--port", str(free_port())]
-        run_flowers(flowers)
+            flower_command += ["--port", str(free_port())]
+        run_flower(flower_command)
 
 
 @contextmanager
-def process_ended_at_last() -> Iterator[None]:
+def exit_on_failure() -> Iterator[None]:
     """End this process where what runs inside, or a thread of it, ends without an exit."""
 
     def of_thread(failed: threading.ExceptHookArgs) -> None:
@@ -78,24 +74,7 @@ def end_process(error: BaseException | None = None) -> NoReturn:
     os._exit(1)
 
 
-def return_memory() -> NoReturn:
-    """Return the memory that this process no longer uses to the system, again and again.
-
-    Flower's requests end in reference cycles, which Python frees once it has made many other
-    objects, for which an idle SuperNode takes hours. A client's state is in two requests of every
-    message, as bytes and as a protobuf.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's
-    time.sleep(STARTING)
-    gc.collect()
-    gc.freeze()  # what there is by now: it takes 0.1 s to look through, the rest 1 ms
-    while True:
-        gc.collect()
-        trim(0)
-        time.sleep(RETURNING)
-
-
-def run_flowers(words: list[str]) -> None:
+def run_flower(words: list[str]) -> None:
     """Run flower-supernode in this process; as a program where this Flower has it elsewhere."""
     try:
         from flwr.supernode.cli.flower_supernode import flower_supernode

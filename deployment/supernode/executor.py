@@ -158,7 +158,7 @@ class ForkingExecutor:
         Without a client it waits before the next look for a task.
         """
         if self._client is None:
-            longest = internals.FLOWERS_TASK_POLL - internals.TASK_POLL
+            longest = internals.FLOWER_TASK_POLL - internals.TASK_POLL
             time.sleep(internals.pause(self._last_client, 0, longest))
         elif self._client.over(CLIENT_WAIT):
             self._client, self._last_client = None, time.monotonic()

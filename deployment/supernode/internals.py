@@ -39,7 +39,7 @@ REPLY_POLL = 0.05
 MESSAGE_POLL = 0.3
 # The fewest seconds between a SuperExec's looks for a task, each a request to its SuperNode; and
 # the most, which is how often Flower's looks.
-TASK_POLL, FLOWERS_TASK_POLL = 0.05, 1.0
+TASK_POLL, FLOWER_TASK_POLL = 0.05, 1.0
 # The first and the longest pause of a client before it asks its SuperNode again for an object. The
 # number of tries is not bounded: Flower's bound is made for longer pauses.
 PULLS = {"initial_backoff": 0.05, "backoff_cap": 0.2, "max_tries_per_object": None}
@@ -170,7 +170,7 @@ def run_clientapp(
         push_message(client, message, context)
 
     own["pull_task_input"], own["push_message"] = pull, push
-    own["install_from_fab"] = _whole(own["install_from_fab"])
+    own["install_from_fab"] = install_atomically(own["install_from_fab"])
     _hand_in_without_limit(own)
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
@@ -219,7 +219,7 @@ def _hand_in_without_limit(own: dict[str, Any]) -> None:
     own["register_signal_handlers"], own["push_task_output"] = register_unlimited, push_or_log
 
 
-def _whole(install: Callable[..., Path]) -> Callable[..., None]:
+def install_atomically(install: Callable[..., Path]) -> Callable[..., None]:
     """Return the function that stores a run's app, so that it stores all of it or nothing.
 
     Flower's takes a folder that exists for the app, even if the disk was full when it was written,

@@ -31,7 +31,7 @@ class Runner(ABC):
         clips_on_clients: Whether client mods clip everything that a client sends.
         counts_privacy: Whether it counts the privacy that a run spends.
         selects_clients: Whether it chooses the clients of a round among those that are available,
-            so that the grid names these (`strategies.rounds.participants.AvailableClients`).
+            so that the grid names these (`strategies.rounds.client_selection.AvailableClients`).
     """
 
     train_type: str = "train"

@@ -21,12 +21,12 @@ from flwr.serverapp import Grid
 from ..method import Ask, Method, MetricsFunction
 from ..selection import TRAINING_LOSS, Candidate
 from .aggregation import BufferMean, WeightedMean, check_next
+from .client_selection import AvailableClients, Participants
 from .exchange import Exchange, Exchanges, advance
 from .flower_arrays import find_record
 from .local_arrays import KeptArrays, advice
 from .messages import NOTE, SERVER_ROUND, Broadcast, refuse_clipping, write_contents
 from .model import Model, Vector
-from .participants import AvailableClients, Participants
 from .reply_errors import ReplyError
 from .reply_validation import Reply, check_norm
 from .runner import Runner, StrategyError

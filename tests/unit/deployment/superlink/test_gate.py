@@ -215,7 +215,7 @@ def test_reply_is_handed_over_once_all_of_it_has_come(device):
     sent = [PushObjectRequest.FromString(upload) for _, upload in uploads]
     assert {one.object_id: one.object_content for one in sent} == dict(others)
     assert {one.session_id for one in sent} == {"s"}
-    assert device.replies.over(device.message.metadata.message_id)
+    assert device.replies.is_finished(device.message.metadata.message_id)
     assert monitor.replies == {NODE: 2}
     assert ask(gate, "push-object", push_of(announcement, *first)) == STORED  # an answer was lost
     assert not monitor.refusals

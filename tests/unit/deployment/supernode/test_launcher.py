@@ -103,20 +103,20 @@ def test_secret_can_be_read_once_and_lies_in_no_file():
 CYCLES = """
 import gc, threading, time
 from pathlib import Path
-from deployment.supernode import __main__ as supernode
+from deployment.supernode import memory
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 gc.set_threshold(10**6)  # as many new objects as an idle SuperNode makes in hours
-supernode.STARTING = 0
+memory.STARTING = 0
 before = megabytes()
 for _ in range(4):
     request = [b"x" * 50_000_000]
     request.append(request)
 most = megabytes()
 del request
-threading.Thread(target=supernode.return_memory, daemon=True).start()
+threading.Thread(target=memory.return_memory, daemon=True).start()
 end = time.monotonic() + 30
 while megabytes() > before + 50 and time.monotonic() < end:
     time.sleep(0.1)

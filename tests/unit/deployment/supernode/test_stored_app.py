@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from deployment.supernode.internals import _whole
+from deployment.supernode.internals import install_atomically
 from tests.support.documents import ROOT
 from tests.support.processes import ran
 
@@ -39,35 +39,35 @@ def full(content, install_dir, skip_prompt):
 
 def test_app_is_where_flower_looks_for_it_and_is_stored_once(home):
     for fill in (install, full):  # the second is not called
-        _whole(fill)(CONTENT, skip_prompt=True)
+        install_atomically(fill)(CONTENT, skip_prompt=True)
         assert [path.name for path in (home / "apps").iterdir()] == [NAME]
         assert {path.name for path in (home / "apps" / NAME).iterdir()} == {"one", "two"}
 
 
 def test_full_disk_is_one_line_and_the_app_is_stored_once_there_is_space(home):
     with pytest.raises(OSError, match=r"cannot be stored in .*No space left on device") as why:
-        _whole(full)(CONTENT, skip_prompt=True)
+        install_atomically(full)(CONTENT, skip_prompt=True)
     assert "\n" not in str(why.value)
     assert not list((home / "apps").iterdir())
-    _whole(install)(CONTENT, skip_prompt=True)
+    install_atomically(install)(CONTENT, skip_prompt=True)
     assert (home / "apps" / NAME / "two").exists()
 
 
 KILLED = """
 import os, sys
-from deployment.supernode.internals import _whole
+from deployment.supernode.internals import install_atomically
 from tests.unit.deployment.supernode.test_stored_app import CONTENT
 
 def killed(content, install_dir, skip_prompt):
     (install_dir / "apps" / "part").mkdir(parents=True)
     os.kill(os.getpid(), 9)
 
-_whole(killed)(CONTENT, skip_prompt=True)
+install_atomically(killed)(CONTENT, skip_prompt=True)
 """
 
 
 def test_client_that_is_killed_leaves_no_part_that_counts(home):
     assert ran([sys.executable, "-c", KILLED], cwd=ROOT).returncode == -9
     assert not (home / "apps" / NAME).exists()
-    _whole(install)(CONTENT, skip_prompt=True)
+    install_atomically(install)(CONTENT, skip_prompt=True)
     assert (home / "apps" / NAME / "two").exists()

@@ -8,7 +8,7 @@ they missed, or the model (`strategies.compression.sync_protocol`).
 import secrets
 from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,10 @@ class CompressedStrategy(FederatedStrategy):
     @abstractmethod
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state that outlasts a round."""
+        return {**vars(self), "_replies": {}}
 
     def begin(self, now: Round) -> None:
         """Begin with a model that no client has if it is the initial model, or made elsewhere.

@@ -14,7 +14,7 @@ from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.checkpoint import check_run_folder
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.server.preparation import check_names, prepare, resolve
+from fedavg_app.server.preparation import prepare, resolve
 
 # Nothing is shown of a run that starts sooner.
 SILENT_SECONDS = 2.0
@@ -104,7 +104,6 @@ def simulate(
     """
     config = with_clients(config)
     run_config = config.model_dump(by_alias=True, include=set(RunConfig.model_fields))
-    check_names(config)
     check_run_folder(config)
     check_reachable(ray_address)
     # Ray and its workers start while this process loads the data, and end while the other callbacks

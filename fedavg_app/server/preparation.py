@@ -117,15 +117,17 @@ def prepare(
     Args:
         config: The run's settings.
         tell: Called with each step, for people, as it begins.
-        components: What `resolve` returned of the config, if it was called before.
+        components: What `resolve` returned of the config, if it was called before, after
+            `check_run_folder`.
 
     Raises:
         ConfigError: A value that cannot be used, or data that cannot be split.
         DataError: The data set is not available.
     """
-    check_run_folder(config)
-    parts = components or resolve(config)
-    task, model, strategy = parts.task, parts.model, parts.strategy
+    if components is None:
+        check_run_folder(config)
+        components = resolve(config)
+    task, model, strategy = components.task, components.model, components.strategy
     state = load_checkpoint(config) if config.resume else None
     tell(f"loading the data of {task.name}")
     data = load_data(config, task, state)

@@ -67,7 +67,7 @@ class Selection(ABC):
         Args:
             now: The round.
             available: The clients that may take part, by rising number.
-            count: How many are wanted; at most as many as there are, unless `with_replacement`.
+            count: How many are wanted; at most as many as there are.
         """
 
 

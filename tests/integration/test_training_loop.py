@@ -1,5 +1,7 @@
 """The training loop with the real ClientApp on real data, in one process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import Array, MetricRecord, RecordDict
@@ -10,6 +12,8 @@ from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning import partition
 from fedavg_app.server.cohort import sample_clients
 from fedavg_app.training_plan import TrainingPlan
+from strategies.base import change_norm
+from strategies.fedavg import FedAvg
 from tasks.training.local_training import TaskClient
 from tests.support.in_process import (
     make_config,
@@ -358,3 +362,38 @@ def test_fedavg_with_a_server_optimizer_is_flowers_strategy(ours, flowers, argum
     _, expected = train(strategy=f"{FLOWER}:{flowers}", strategy_args=arguments, **changes)
     assert_same_change(model_arrays(found), model_arrays(expected), initial_arrays())
     assert found.history[-1].accuracy == expected.history[-1].accuracy
+
+
+class WithChange(FedAvg):
+    """FedAvg whose clients send the change of their model beside it; only that is averaged."""
+
+    def client(self, received, memory, train):
+        """Send the model, and its change as a further vector."""
+        update = train(received.model)
+        return replace(
+            update, vectors={"change": update.model.vector - received.model.vector}
+        ), memory
+
+    def read(self, now, reply):
+        """Return the change, which the model confirms."""
+        change = reply.vector_of("change")
+        np.testing.assert_array_equal(change, reply.vector - now.model.vector)
+        return (change,)
+
+    def update_norm(self, now, terms, reply):
+        """Return the norm of the change."""
+        return change_norm(terms[0])
+
+    def step(self, now, aggregate):
+        """Return the model plus the mean change."""
+        return now.model.vector + aggregate.mean
+
+
+def test_clients_may_send_vectors_beside_the_model():
+    _, found = train(strategy=f"{__name__}:WithChange", strategy_args="weights = 'samples'")
+    _, expected = train(strategy="fedavg")
+    assert not any(metrics.rejected for metrics in found.history)
+    for ours, theirs in zip(model_arrays(found), model_arrays(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    up = [run.history[-1].bytes_up for run in (found, expected)]
+    assert 1.9 < up[0] / up[1] < 2.1

@@ -1,6 +1,9 @@
 """`doctor`, without the start of Ray."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from fedavg_app.cli import doctor
 
@@ -25,3 +28,14 @@ def test_missing_package_is_named_with_its_fix(command_line, monkeypatch):
     (line,) = [line for line in shown.splitlines() if line.startswith("missing")]
     fix = "run: pip install 'fedavg-app[simulation]'"
     assert " ".join(line.split()) == f"missing no-such-package; {fix}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch uses the GPU that is here")
+@pytest.mark.parametrize("found", [True, False])
+def test_gpu_that_torch_cannot_use_is_named_with_torchs_build(command_line, monkeypatch, found):
+    monkeypatch.setattr(doctor, "Path", lambda _: SimpleNamespace(exists=lambda: found))
+    _, shown, _ = command_line("doctor")
+    shown = " ".join(shown.split())
+    built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
+    assert f"torch is built for {built}" in shown
+    assert ("a GPU is here that torch cannot use" in shown) == found

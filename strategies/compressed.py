@@ -14,7 +14,7 @@ from .compression.quantized import Bits, Norm, Quantized
 from .compression.rotated import Bits as RotatedBits
 from .compression.rotated import Rotated
 from .compression.sparse import Sparse
-from .registry import Count, Part, Scope, Share, read_part
+from .registry import Count, FeedbackDecay, Part, Scope, Share, read_part
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,17 +30,20 @@ class Compressed(CompressedStrategy):
         downlink: Compresses the server's update; "float32" sends clients the full model.
         feedback: What clients do about what compression leaves out: "none", or "residual" (add it
             to the next update).
+        feedback_decay: beta in (0, 1]; clients add beta times what was left out, the server always
+            all of it.
     """
 
     uplink: Part = "sparse"
     downlink: Part = "float32"
     feedback: Feedback = "residual"
+    feedback_decay: FeedbackDecay = 1.0
 
     def make_codec(self) -> Codec:
         """Return how server and clients compress."""
         uplink = COMPRESSORS.build(*read_part("uplink", self.uplink))
         downlink = COMPRESSORS.build(*read_part("downlink", self.downlink))
-        return Codec(uplink, downlink, self.feedback)
+        return Codec(uplink, downlink, self.feedback, feedback_decay=self.feedback_decay)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -165,7 +165,10 @@ def compressed(
     vectors: Vectors = {}
     if codec.feedback == "residual":
         left = memory.settled(head.settled, accepted, refused=head.refused)
-        change = add(left.get(RESIDUAL, np.zeros_like(change)), change)  # update plus residual
+        residual = left.get(RESIDUAL, np.zeros_like(change))
+        if codec.feedback_decay < 1:
+            residual = np.float32(codec.feedback_decay) * residual
+        change = add(residual, change)  # update plus residual
         vectors = {RESIDUAL: change}
     data, _ = compress(change, codec.uplink, model.layout, received.random_stream(UPLINK))
     return data, vectors

@@ -19,6 +19,7 @@ Kind = TypeVar("Kind")
 # Hints for arguments, whose bounds `make` checks.
 Share = Annotated[float, Field(ge=1e-9, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+FeedbackDecay = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Weights = Literal["samples", "uniform"]

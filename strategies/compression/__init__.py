@@ -13,6 +13,7 @@ COMPRESSORS = Registry[Compressor](
     Compressor,  # type: ignore[type-abstract]
     "compressor",
     {
+        "chunked": f"{__name__}.chunked:Chunked",
         "float16": f"{__name__}.floats:Float16",
         "float32": f"{__name__}.floats:Float32",
         "low-rank": f"{__name__}.low_rank:LowRank",

@@ -29,21 +29,32 @@ class Codec:
         downlink: Compresses the server's update of the global model.
         feedback: What clients and server do about what compression leaves out: "residual" adds it
             to the next update, "none" loses it.
+        feedback_decay: beta in (0, 1]; a client adds beta times what was left out. The server's
+            residual does not decay: SparseLoCo, whose beta this is, compresses the clients' updates
+            only. With 1 the text does not have it.
         training: Distinguishes this training from others whose messages the same clients may get; 0
             if there are none.
 
     Raises:
-        ValueError: Error feedback is unknown, or would diverge with these compressors.
+        ValueError: Error feedback is unknown, or would diverge with these compressors; or its decay
+            is not in (0, 1], or is given without error feedback.
     """
 
     uplink: Compressor
     downlink: Compressor
     feedback: Feedback = "residual"
     training: int = 0
+    feedback_decay: float = 1.0
 
     def __post_init__(self) -> None:
         if self.feedback not in get_args(Feedback):
             raise ValueError(f"feedback = {self.feedback!r}: give 'residual' or 'none'")
+        decay = self.feedback_decay
+        if not 0 < decay <= 1 or (decay < 1 and self.feedback == "none"):
+            fix = (
+                "give a number above 0 and at most 1" if self.feedback != "none" else "leave it out"
+            )
+            raise ValueError(f"feedback-decay = {decay} with feedback {self.feedback!r}: {fix}")
         if self.feedback == "residual":
             check_contraction("uplink", self.uplink)
             check_contraction("downlink", self.downlink)
@@ -65,7 +76,9 @@ class Codec:
             uplink, downlink = (
                 COMPRESSORS.build(*read_part(key, table[key])) for key in ("uplink", "downlink")
             )
-            return cls(uplink, downlink, table["feedback"]["name"], int(table.get("training", 0)))
+            feedback, training = table["feedback"], int(table.get("training", 0))
+            decay = float(feedback.get("decay", 1))
+            return cls(uplink, downlink, feedback["name"], training, decay)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the server's codec cannot be made here ({error}): give the ClientApp the "
@@ -78,9 +91,10 @@ class Codec:
 
     def __str__(self) -> str:
         """Return the parts with their arguments as JSON, in ASCII, as docs/protocol.md has it."""
+        decay = {"decay": self.feedback_decay} if self.feedback_decay < 1 else {}
         table: dict[str, Any] = {
             "downlink": _described(self.downlink),
-            "feedback": {"name": self.feedback},
+            "feedback": {"name": self.feedback, **decay},
             "uplink": _described(self.uplink),
             "warmup-rounds": 0,  # of an earlier method
         }

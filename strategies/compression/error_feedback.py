@@ -4,6 +4,9 @@ Sattler et al. 2020, Algorithm 2, for the residual A, zero at first, and the upd
 compressed and sent, and the next A is A + dW minus what was sent. Sent updates and residual sum to
 all updates up to float32 rounding. A client's residual changes once the server has accepted what
 was sent: the content of a reply that was lost or rejected is still in it.
+
+With a decay beta below 1 a client compresses beta A + dW (A. Sarfi et al. 2025, SparseLoCo, arXiv
+2508.15706), whether its last update was accepted or not.
 """
 
 import numpy as np

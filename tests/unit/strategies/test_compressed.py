@@ -43,9 +43,14 @@ UPLINKS = [
     ("arguments", "reason"),
     [
         *(({"uplink": uplink}, reason) for uplink, reason in UPLINKS),
-        ({"uplink": "terntary"}, "'terntary' is no compressor; known: float16, float32, low-r"),
+        (
+            {"uplink": "terntary"},
+            "'terntary' is no compressor; known: chunked, float16, float32, low-r",
+        ),
         ({"uplink": {"sparsity": 0.1}}, "uplink = .*: give a name, or a table such as {n"),
         ({"feedback": "residuals"}, "feedback = 'residuals': should be 'none' or 'residual'"),
+        ({"feedback": "none", "feedback_decay": 0.9}, "feedback-decay = 0.9 with feedback 'none'"),
+        ({"feedback_decay": 1.5}, r"feedback-decay = 1\.5: should be less than or equal to 1"),
         ({"warmup_rounds": 4}, "Compressed does not take warmup-rounds"),
     ],
 )
@@ -79,3 +84,16 @@ def test_codec_with_a_rule_of_an_earlier_version_is_refused():
         Codec.parse(text.replace('"residual"', '"momentum"'))
     warm = Codec.parse(text.replace('"warmup-rounds":0', '"warmup-rounds":4'))
     assert str(warm) == text, "so its digest is not that of the server's messages"
+
+
+def test_decay_is_in_the_codecs_text_unless_it_is_1():
+    without, given = (
+        str(strategies.build("compressed", {"feedback_decay": decay}).strategy.codec)
+        for decay in (1.0, 0.75)
+    )
+    assert '"feedback":{"name":"residual"}' in without
+    assert given == without.replace('{"name":"res', '{"decay":0.75,"name":"res')
+    parsed = Codec.parse(given)
+    assert (parsed.feedback_decay, str(parsed)) == (0.75, given)
+    with pytest.raises(ValueError, match=r"feedback-decay = 0.0 with .*: give a number above 0"):
+        Codec.parse(given.replace("0.75", "0.0"))

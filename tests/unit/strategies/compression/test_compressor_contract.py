@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from strategies import compression
+from strategies.compression.chunked import Chunked
 from strategies.compression.floats import Float16, Float32
 from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
@@ -43,6 +44,7 @@ class Ours(CompressorContract):
 class TestDeterministic(Ours):
     compressors = (
         Float16(), Float32(), Sign(0.5),
+        *(Chunked(p, n, bits) for p, n in ((0.05, 50), (0.02, 4096), (1.0, 7)) for bits in (2, 32)),
         *(form(p, scope) for form in (Sparse, Ternary) for p in (0.05, 1.0) for scope in SCOPES),
     )  # fmt: skip
 

@@ -36,6 +36,7 @@ STRATEGIES = Registry[Strategy](
         "qsgd": f"{__name__}.compressed:QSGD",
         "scaffold": f"{__name__}.scaffold:SCAFFOLD",
         "signsgd": f"{__name__}.signsgd:SignSGD",
+        "sparseloco": f"{__name__}.sparseloco:SparseLoCo",
         "stc": f"{__name__}.stc:STC",
         "topk": f"{__name__}.compressed:TopK",
     },

@@ -9,6 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import strategies
 from strategies import registry
+from strategies.compression.chunked import Chunked
 from strategies.compression.floats import Float32
 from strategies.compression.quantized import Quantized
 from strategies.compression.rotated import Rotated
@@ -53,7 +54,7 @@ def installed(monkeypatch):
 
 NAMES = [
     "broken", "compressed", "eden", "fedavg", "fedbuff", "fednova", "fedsgd", "other", "qsgd",
-    "scaffold", "signsgd", "stc", "topk",
+    "scaffold", "signsgd", "sparseloco", "stc", "topk",
 ]  # fmt: skip
 
 
@@ -95,6 +96,7 @@ SETTINGS = {"noise_multiplier": 1.0, "clipping_norm": 0.5, "num_sampled_clients"
         ("qsgd", Quantized(4, 512, "l2"), Float32(), "none"),
         ("eden", Rotated(1), Float32(), "none"),
         ("compressed", Sparse(), Float32(), "residual"),
+        ("sparseloco", Chunked(1 / 64, 4096, 2), Float32(), "residual"),
     ],
 )
 def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback):
@@ -128,6 +130,8 @@ def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback):
         ),
         ("scaffold", {"global_learning_rate": math.inf}, "should be a finite number"),
         ("qsgd", {"bits": 9}, "bits = 9: should be less than or equal to 8"),
+        ("sparseloco", {"bits": 3}, "bits = 3: should be 2 or 32"),
+        ("sparseloco", {"feedback_decay": 0.0}, r"feedback-decay = 0\.0: should be greater than 0"),
         ("eden", {"bits": True}, "bits = True: should be a valid integer"),
         ("stc", {"p": 0.1}, "it takes: weights, server-optimizer, max-staleness"),
         ("stc", {"fraction_train": 0.5}, "STC does not take fraction-train"),

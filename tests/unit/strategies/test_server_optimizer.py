@@ -77,12 +77,13 @@ def test_fedsgd_steps_by_the_learning_rate_times_the_gradient():
     np.testing.assert_allclose(found["w"], [-0.25, 0.5], rtol=1e-6)  # 0.1 (1 + 1.5)
 
 
-@pytest.mark.parametrize("name", ["stc", "topk", "qsgd", "eden", "compressed"])
+@pytest.mark.parametrize("name", ["stc", "topk", "qsgd", "eden", "compressed", "sparseloco"])
 def test_compressed_strategies_step_before_they_compress(name):
     """All entries are sent, so the model changes by what the optimiser returns."""
     whole = {
         "stc": {"sparsity_up": 1.0, "sparsity_down": 1.0},
         "topk": {"sparsity_up": 1.0},
+        "sparseloco": {"sparsity": 1.0},
         "compressed": {"uplink": "float32"},
     }.get(name, {})
     plain = Network(name, clients=1, **whole)

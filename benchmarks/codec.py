@@ -45,6 +45,7 @@ SETTINGS: dict[str, tuple[str, dict[str, object]]] = {
     "random, 1 %": ("random", {"sparsity": 0.01}),
     "top-k, 1 %": ("sparse", {"sparsity": 0.01}),
     "top-k, 1/400": ("sparse", {"sparsity": 1 / 400}),
+    "chunks, 1/64, 2 bits": ("chunked", {}),
     "STC, 1/400": ("ternary", {"sparsity": 1 / 400}),
     "STC, 1": ("ternary", {"sparsity": 1.0}),
 }

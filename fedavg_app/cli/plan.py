@@ -147,7 +147,7 @@ def _show(
     where = f"{limits.budget}{f' on {config.links}' if config.links else ''}"
     value = objective.shown(best.reached.value)
     chosen = best_of(runs[0].history[1:], objective)
-    if config.validation and chosen:
+    if runs[0].chosen_on == "validation" and chosen:
         value += f" on validation examples, {objective.shown(chosen.value)} on the test set,"
     typer.echo(
         f"take {best.candidate.name}: {objective.name} {value} within {where} and "

@@ -157,5 +157,7 @@ def test_plan_chooses_by_validation_and_says_the_test_value(plan):
     text = "take local-steps 1: accuracy 0.4700 on validation examples, 0.3000 on the test set,"
     assert text in shown
     assert "--validation 0.1" in shown
+    # A task may have validation examples of its own, without the key.
+    assert text in plan("--num-server-rounds", "200", "--seed", "9", runs=Validated())[1]
     _, shown, *_ = plan("--num-server-rounds", "200")
     assert "best accuracy on the test set within each method's share of the budget:" in shown

@@ -137,7 +137,7 @@ export class StcClient {
   constructor(codec) {
     const { uplink, downlink, feedback, "warmup-rounds": warmup } = JSON.parse(codec);
     const ternary = [uplink, downlink].every(({ name }) => name === "ternary");
-    if (!ternary || feedback.name !== "residual" || warmup) {
+    if (!ternary || feedback.name !== "residual" || feedback.decay || warmup) {
       throw new Error(`this client knows sparse ternary compression alone, not ${codec}`);
     }
     Object.assign(this, { codec, uplink, downlink, pending: 0 });

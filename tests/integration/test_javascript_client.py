@@ -134,6 +134,15 @@ def test_codec_of_a_run_is_ours(text, arguments):
     assert value(answer) == str(strategies.build("stc", arguments).strategy.codec)
 
 
+@pytest.mark.parametrize("arguments", [{"feedback_decay": 0.9}, {"feedback": "none"}])
+def test_codec_that_the_client_does_not_know_is_refused(arguments):
+    ternary = {"uplink": "ternary", "downlink": "ternary"}
+    codec = str(strategies.build("compressed", ternary | arguments).strategy.codec)
+    message = {"client": 0, "head": "", "trained": "", "round": 1}
+    (answer,) = node(("clients", {"codec": codec, "sizes": [1], "messages": [message]}))
+    assert f"this client knows sparse ternary compression alone, not {codec}" in answer["error"]
+
+
 def test_request_without_an_answer_is_sent_again_and_a_refused_one_is_not():
     """A connection that is closed, status 503, an answer, status 403."""
     asked = []

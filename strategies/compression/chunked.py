@@ -32,7 +32,7 @@ from .decoded_update import (
     sparse_or_dense,
 )
 from .floats import BITS
-from .largest_entries import MAGNITUDE_BITS, keep_count, largest_of_chunks
+from .largest_entries import MAGNITUDE_BITS, keep_count, largest_of_blocks
 from .vector_layout import Layout
 
 # Of a value: two, or a float32.
@@ -61,15 +61,15 @@ class Chunked(Compressor):
 
     def encode(self, vector: Vector, layout: Layout, rng: np.random.Generator) -> bytes:
         """Return the update's bytes."""
-        positions = largest_of_chunks(vector, self.sparsity, self.chunk)
+        blocks = self._blocks(len(vector))
+        positions = largest_of_blocks(vector, self.sparsity, blocks)
         b = golomb.parameter(len(positions) / max(len(vector), 1))
         head, kept = HEAD.pack(b, len(positions)), vector[positions]
         if self.bits == BITS:
             return head + kept.astype("<f4", copy=False).tobytes() + golomb.encode(positions, b)
         chunks, magnitudes = positions // self.chunk, np.abs(kept).astype(np.float64)
-        larger = magnitudes > _means(chunks, magnitudes, self._chunks(len(vector)))[chunks]
-        groups = CLASSES * chunks + larger
-        means = _means(groups, magnitudes, CLASSES * self._chunks(len(vector)))
+        larger = magnitudes > _means(chunks, magnitudes, len(blocks))[chunks]
+        means = _means(CLASSES * chunks + larger, magnitudes, CLASSES * len(blocks))
         bits = golomb.encode(positions, b, np.concatenate([kept < 0, larger]))
         return head + means.astype("<f4").tobytes() + bits
 
@@ -107,7 +107,7 @@ class Chunked(Compressor):
         """
         if self.bits == BITS:
             return 1 - self.sparsity
-        sizes = {min(self.chunk, max(size, 1)), size % self.chunk or self.chunk}
+        sizes = set(self._blocks(size)) or {1}
         kept = [(keep_count(length, self.sparsity), length) for length in sizes]
         return max(1 - k / (k * k + length - k) for k, length in kept)
 
@@ -119,15 +119,15 @@ class Chunked(Compressor):
         magnitudes = 0 if self.bits == BITS else CLASSES * BITS * len(most)
         return count * (positions + self.bits) + magnitudes
 
-    def _chunks(self, size: int) -> int:
-        return -(-size // self.chunk)
+    def _blocks(self, size: int) -> list[int]:
+        """Return how many entries each chunk has."""
+        whole, rest = divmod(size, self.chunk)
+        return [self.chunk] * whole + [rest] * (rest > 0)
 
     def _most(self, size: int) -> Positions:
         """Return how many entries of each chunk are kept at most."""
-        most = np.full(self._chunks(size), keep_count(self.chunk, self.sparsity), np.int64)
-        if rest := size % self.chunk:
-            most[-1] = keep_count(rest, self.sparsity)
-        return most
+        kept = [keep_count(length, self.sparsity) for length in self._blocks(size)]
+        return np.array(kept, np.int64)
 
 
 def _means(groups: Positions, values: NDArray[np.float64], count: int) -> NDArray[Any]:
@@ -144,5 +144,5 @@ def _values(magnitudes: Vector, chunks: Positions, negative: Bits, larger: Bits)
     if not np.where(used, as_bits > 0, as_bits == 0).all():
         raise DecodeError("a magnitude is not a positive number, or it has no entry")
     values: Vector = magnitudes[groups]
-    values *= signs_of(negative.copy())
+    values *= signs_of(negative)
     return values

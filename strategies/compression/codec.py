@@ -49,12 +49,11 @@ class Codec:
     def __post_init__(self) -> None:
         if self.feedback not in get_args(Feedback):
             raise ValueError(f"feedback = {self.feedback!r}: give 'residual' or 'none'")
-        decay = self.feedback_decay
-        if not 0 < decay <= 1 or (decay < 1 and self.feedback == "none"):
-            fix = (
-                "give a number above 0 and at most 1" if self.feedback != "none" else "leave it out"
-            )
-            raise ValueError(f"feedback-decay = {decay} with feedback {self.feedback!r}: {fix}")
+        given = f"feedback-decay = {self.feedback_decay} with feedback {self.feedback!r}"
+        if self.feedback == "none" and self.feedback_decay != 1:
+            raise ValueError(f"{given}: leave it out")
+        if not 0 < self.feedback_decay <= 1:
+            raise ValueError(f"{given}: give a number above 0 and at most 1")
         if self.feedback == "residual":
             check_contraction("uplink", self.uplink)
             check_contraction("downlink", self.downlink)

@@ -47,36 +47,6 @@ def largest_of_blocks(values: Vector, sparsity: float, blocks: Sequence[int]) ->
     return np.flatnonzero(kept)
 
 
-def largest_of_chunks(values: Vector, sparsity: float, chunk: int) -> Positions:
-    """Return the rising positions of the `keep_count` largest entries of every chunk.
-
-    As `largest_of_blocks` of blocks of ``chunk`` entries, the last with what is left, but many
-    blocks at a time.
-    """
-    whole = len(values) // chunk * chunk
-    count, kept = keep_count(chunk, sparsity), np.empty(len(values), np.bool_)
-    kept[whole:] = is_largest(values[whole:], keep_count(len(values) - whole, sparsity))
-    step = max(BLOCK // chunk, 1) * chunk
-    for start in range(0, whole, step):
-        part = slice(start, min(start + step, whole))
-        rows = values[part].view(np.int32).reshape(-1, chunk) & MAGNITUDE_BITS
-        kept[part] = _largest_of_rows(rows, count).reshape(-1)
-    return np.flatnonzero(kept)
-
-
-def _largest_of_rows(magnitudes: NDArray[np.int32], count: int) -> Bits:
-    """Return which are the ``count`` largest of each row, as `_largest` does."""
-    place = magnitudes.shape[1] - count
-    thresholds = np.maximum(np.partition(magnitudes, place, axis=1)[:, place, None], 1)
-    kept: Bits = magnitudes >= thresholds
-    surplus = kept.sum(axis=1) - count
-    rows = np.flatnonzero(surplus > 0)  # several entries tie for the last place
-    tied = magnitudes[rows] == thresholds[rows]
-    from_last = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
-    kept[rows] &= ~(tied & (from_last <= surplus[rows, None]))
-    return kept
-
-
 def is_largest(values: Vector, count: int) -> Bits:
     """Return which of the entries are the ``count`` largest in magnitude.
 

@@ -23,14 +23,18 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
-    """The folder of the run under simulation.py, and what it printed."""
-    runs = tmp_path_factory.mktemp("simulated")
-    flags = [f"--{key}={value}" for key, value in KEYS.items()]
+def simulate(keys, runs):
+    """Run simulation.py; return the folder of its run, and what it printed."""
+    flags = [f"--{key}={value}" for key, value in keys.items()]
     words = [sys.executable, "simulation.py", "run", *flags, f"--run-dir={runs}"]
     done = succeed(words, cwd=ROOT)
     return only_folder(runs), done
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The folder of the run under simulation.py, and what it printed."""
+    return simulate(KEYS, tmp_path_factory.mktemp("simulated"))
 
 
 def assert_same_training(folder, expected):
@@ -75,9 +79,7 @@ def test_deployment_with_tls_trains_the_model_of_the_simulation(simulated, tmp_p
 @pytest.mark.slow
 def test_two_devices_train_the_language_models_method_as_the_simulation(tmp_path):
     keys = {**KEYS, "num-server-rounds": 3, "strategy": "sparseloco", "selection": "uniform"}
-    flags = [f"--{key}={value}" for key, value in keys.items()]
-    words = [sys.executable, "simulation.py", "run", *flags, f"--run-dir={tmp_path / 'simulated'}"]
-    succeed(words, cwd=ROOT)
+    expected, _ = simulate(keys, tmp_path / "simulated")
     with Deployment(tmp_path / "deployment", NUM_CLIENTS) as deployment:
         folder = deployment.train(tmp_path / "runs", **keys)
-    assert_same_training(folder, only_folder(tmp_path / "simulated"))
+    assert_same_training(folder, expected)

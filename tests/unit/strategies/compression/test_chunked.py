@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strategies.compression.chunked import Chunked
 from strategies.compression.decoded_update import DecodeError
-from strategies.compression.largest_entries import keep_count, largest_of_blocks, largest_of_chunks
+from strategies.compression.largest_entries import keep_count
 from tests.support import compression_reference as reference
 from tests.support.compression_reference import (
     SMALLEST,
@@ -69,15 +69,6 @@ def test_two_bits_are_a_sign_and_one_of_the_chunks_two_means(values, sparsity, c
         expected[kept] = means(values[kept])
     found = decode(encode(values, sparsity, chunk), len(values), sparsity, chunk)
     np.testing.assert_allclose(found, float32(expected), rtol=1e-6, atol=SMALLEST)
-
-
-@pytest.mark.parametrize("chunk", [4096, 1000, 1 << 17])
-def test_many_chunks_are_selected_from_as_one_by_one(chunk):
-    """Over several blocks of memory, with ties for the last place in every chunk."""
-    values = np.round(generator().normal(size=200_123)).astype(np.float32)
-    blocks = [min(chunk, len(values) - start) for start in range(0, len(values), chunk)]
-    expected = largest_of_blocks(values, 0.1, blocks)
-    np.testing.assert_array_equal(largest_of_chunks(values, 0.1, chunk), expected)
 
 
 def test_bytes_are_those_of_the_document():

@@ -20,6 +20,7 @@ COMPRESSORS = Registry[Compressor](
         "quantized": f"{__name__}.quantized:Quantized",
         "random": f"{__name__}.random_entries:RandomEntries",
         "rotated": f"{__name__}.rotated:Rotated",
+        "shared": f"{__name__}.shared_entries:SharedEntries",
         "sign": f"{__name__}.sign:Sign",
         "sparse": f"{__name__}.sparse:Sparse",
         "ternary": f"{__name__}.ternary:Ternary",

@@ -69,18 +69,27 @@ class RandomEntries(Compressor):
         return float(BITS * self._count(layout.size) + 8 * SEED_BYTES)
 
     def _count(self, size: int) -> int:
-        return min(max(round(self.sparsity * size), 1), size)
+        return mask_size(size, self.sparsity)
 
     def _positions(self, seed: int, size: int) -> Positions:
-        count = self._count(size)
-        if count == size:
-            return np.arange(size)
-        # NumPy keeps the streams of bit generators the same in all its versions.
-        philox = np.random.Philox(key=seed)
-        first = (int(philox.random_raw()) >> 32) * size >> 32
-        borders = np.arange(count + 1) * size // count
-        fractions = (philox.random_raw(count) >> np.uint64(32)).astype(np.int64)  # of 2^32
-        positions = first + borders[:-1] + (fractions * np.diff(borders) >> 32)
-        end = np.searchsorted(positions, size)  # those beyond the end wrap around
-        positions[end:] -= size
-        return np.concatenate([positions[end:], positions[:end]])
+        return random_positions(seed, size, self._count(size))
+
+
+def mask_size(size: int, sparsity: float) -> int:
+    """Return k = max(p n, 1), p n rounded; 0 for an empty vector."""
+    return min(max(round(sparsity * size), 1), size)
+
+
+def random_positions(seed: int, size: int, count: int) -> Positions:
+    """Return ``count`` rising positions below ``size``, drawn by a seed below 2^64."""
+    if count == size:
+        return np.arange(size)
+    # NumPy keeps the streams of bit generators the same in all its versions.
+    philox = np.random.Philox(key=seed)
+    first = (int(philox.random_raw()) >> 32) * size >> 32
+    borders = np.arange(count + 1) * size // count
+    fractions = (philox.random_raw(count) >> np.uint64(32)).astype(np.int64)  # of 2^32
+    positions = first + borders[:-1] + (fractions * np.diff(borders) >> 32)
+    end = np.searchsorted(positions, size)  # those beyond the end wrap around
+    positions[end:] -= size
+    return np.concatenate([positions[end:], positions[:end]])

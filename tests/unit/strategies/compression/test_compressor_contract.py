@@ -13,6 +13,7 @@ from strategies.compression.low_rank import LowRank
 from strategies.compression.quantized import Quantized
 from strategies.compression.random_entries import RandomEntries
 from strategies.compression.rotated import Rotated
+from strategies.compression.shared_entries import SharedEntries
 from strategies.compression.sign import Sign
 from strategies.compression.sparse import Sparse
 from strategies.compression.ternary import Ternary
@@ -53,6 +54,7 @@ class TestOfSeed(Ours):
     compressors = (
         LowRank(), LowRank(1, iterations=3), Quantized(4), Quantized(2), Quantized(8, norm="max"),
         RandomEntries(0.5), Rotated(2), Rotated(1, unbiased=False),
+        SharedEntries(0.5), SharedEntries(1.0, bits=4),
     )  # fmt: skip
     fixed_point, deterministic = False, False
 

@@ -13,8 +13,8 @@ import flwr.serverapp.strategy
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
+from .any_app import compression_mod
 from .base import FederatedStrategy
-from .compressed_client import compression_mod
 from .registry import Registry, make, parameters_of
 from .rounds.flower_adapter import FlowerAdapter
 from .rounds.flower_metrics import wrapped
@@ -35,6 +35,7 @@ STRATEGIES = Registry[Strategy](
         "fedsgd": f"{__name__}.fedsgd:FedSGD",
         "qsgd": f"{__name__}.compressed:QSGD",
         "scaffold": f"{__name__}.scaffold:SCAFFOLD",
+        "secure-sum": f"{__name__}.secure_sum:SecureSum",
         "signsgd": f"{__name__}.signsgd:SignSGD",
         "sparseloco": f"{__name__}.sparseloco:SparseLoCo",
         "stc": f"{__name__}.stc:STC",

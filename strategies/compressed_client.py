@@ -3,23 +3,21 @@
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import Context, Message
-from flwr.clientapp.typing import ClientAppCallable
 
 from .compression.codec import Codec
+from .compression.compressor import Compressor
 from .compression.error_feedback import OutOfRangeError, add, compress
 from .compression.floats import Float32
 from .compression.sync_protocol import Head, Payload, ReplyStatus, Version, decode_updates
 from .rounds.client_memory import ClientMemory, Vectors
-from .rounds.client_messages import Train, around_handler
+from .rounds.client_messages import Train
 from .rounds.local_arrays import (
     REJECT_ABOVE,
     WARN_ABOVE,
     advice,
     taken_back,
-    with_local_arrays,
 )
-from .rounds.messages import CODEC, HEAD, OWN, UPDATES, UPLINK, Received, Update, refuse_clipping
+from .rounds.messages import CODEC, HEAD, UPDATES, UPLINK, Received, Update, refuse_clipping
 from .rounds.model import Model, Vector, difference
 
 NEEDS_MODEL = ReplyStatus.NEEDS_MODEL
@@ -42,7 +40,11 @@ class CompressedClient:
         self._built: tuple[Version, Model] | None = None
 
     def answer(
-        self, received: Received, memory: ClientMemory, train: Train
+        self,
+        received: Received,
+        memory: ClientMemory,
+        train: Train,
+        uplink: Compressor | None = None,
     ) -> tuple[Update, ClientMemory | None]:
         """Return the client's compressed update, and the memory that it keeps.
 
@@ -55,6 +57,7 @@ class CompressedClient:
             received: What the server sent.
             memory: What the client kept.
             train: Runs the handler.
+            uplink: Compresses this round's update in place of the codec's; that reads its bytes.
 
         Raises:
             ValueError: The server's message cannot be read, is not of a later round than the
@@ -67,8 +70,7 @@ class CompressedClient:
         if text != memory.codec:
             memory = ClientMemory(codec=text)
         memory.check_round(received)
-        own = self._codec
-        codec = Codec.parse(text) if own is None else own.of_training(text)
+        codec = self.codec(text)
         if codec is None or codec.digest != head.codec:
             if received.model is not None:
                 raise ValueError(
@@ -96,13 +98,23 @@ class CompressedClient:
             trained = _checked(trained, change)
         trained = replace(trained, model=None)  # it is not sent, and no longer kept in memory
         try:
-            data, vectors = compressed(codec, received, memory, head, model, change)
+            at_hand = codec if uplink is None else replace(codec, uplink=uplink)
+            data, vectors = compressed(at_hand, received, memory, head, model, change)
         except OutOfRangeError:
             # The state stays unchanged: an update that is sent and rejected would be added to the
             # next update again.
             return Update(payload=replace(reply, status=ReplyStatus.DIVERGED).encode()), None
         kept = ClientMemory(received.number, vectors, data, copy, head.version, text)
         return replace(trained, payload=replace(reply, update=data).encode()), kept
+
+    def codec(self, text: str) -> Codec | None:
+        """Return the codec of a server's text; None without either.
+
+        Raises:
+            ValueError: As for `Codec.parse`.
+        """
+        own = self._codec
+        return Codec.parse(text) if own is None else own.of_training(text)
 
     def _current_model(
         self, codec: Codec, received: Received, memory: ClientMemory, version: Version
@@ -129,24 +141,6 @@ class CompressedClient:
         if not received.buffers:
             return model
         return Model(model.layout, model.vector, received.buffers, model.order)
-
-
-# The clients of a process whose app has `compression_mod`.
-_clients = CompressedClient()
-
-
-def compression_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Handle a message of any compressed strategy: the mod for ClientApps of other apps.
-
-    The server's first message names the codec, and the client keeps it. Messages without the
-    strategies' own record pass through.
-
-        app = ClientApp(mods=[compression_mod])
-    """
-    call_next = with_local_arrays(message, call_next)
-    if OWN not in message.content:
-        return call_next(message, context)
-    return around_handler(_clients.answer, message, context, call_next)
 
 
 def compressed(

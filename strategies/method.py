@@ -24,10 +24,10 @@ from .registry import Weights
 from .rounds.client_memory import ClientMemory
 from .rounds.client_messages import Train
 from .rounds.messages import ARRAYS, CONFIG, NUM_EXAMPLES, Broadcast, Received, Update
-from .rounds.model import Vector, change_norm
+from .rounds.model import Model, Vector, change_norm
 from .rounds.reply_errors import ReplyError
 from .rounds.reply_validation import Reply
-from .rounds.values import Aggregate, Round, Terms
+from .rounds.values import Aggregate, Round, RunSettings, Terms
 from .selection import UNIFORM, Candidate
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
@@ -42,12 +42,16 @@ class Ask:
         message_type: The type of the messages, which selects the clients' handler.
         broadcast: Returns what is sent to a node.
         read: Returns what is averaged from a reply.
+        is_main: Whether the clients train or test the model; else they prepare or complete that.
+        has_metrics: Whether replies have metrics; else every client counts once.
     """
 
     nodes: Sequence[int]
     message_type: str
     broadcast: Callable[[Round, int], Broadcast]
     read: Callable[[Round, Reply], Terms]
+    is_main: bool = True
+    has_metrics: bool = True
 
 
 @dataclass(kw_only=True, eq=False, config=ConfigDict(extra="forbid"))
@@ -74,6 +78,8 @@ class Method:
         paper_weights: The default of ``weights`` in this project's app.
         updates_evaluation: Whether clients that evaluate are sent what `broadcast` returns; else
             the model.
+        hides_clients: Whether the server must not see what single clients report, so that clients
+            do not evaluate.
     """
 
     train_type: ClassVar[str] = MessageType.TRAIN
@@ -82,6 +88,7 @@ class Method:
     needs: ClassVar[tuple[str, ...]] = ()
     paper_weights: ClassVar[Weights] = "samples"
     updates_evaluation: ClassVar[bool] = False
+    hides_clients: ClassVar[bool] = False
 
     weights: Weights = "samples"
     selection: str = UNIFORM
@@ -153,6 +160,9 @@ class Method:
         """
         raise NotImplementedError
 
+    def check(self, model: Model, settings: RunSettings) -> None:
+        """Raise a ValueError if the method cannot train this model with these settings."""
+
     def begin(self, now: Round) -> None:
         """Called before the messages of a round, or of an evaluation, are made."""
 
@@ -182,6 +192,11 @@ class Method:
 
     def forget_clients(self) -> None:
         """Called when all clients have lost their memories; by default it does nothing."""
+
+    @property
+    def headline(self) -> str:
+        """What the method does, in a line: the first one of its docstring."""
+        return (type(self).__doc__ or type(self).__name__).split("\n")[0]
 
     @property
     def takes_late(self) -> bool:

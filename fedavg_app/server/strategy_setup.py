@@ -127,6 +127,20 @@ def _check_model(parts: Components) -> None:
         raise ConfigError("task", parts.config.task, str(error)) from error
 
 
+def _check_method(parts: Components) -> None:
+    """Check that the method can train the model, and that clients may evaluate if they shall."""
+    runner, config = parts.strategy, parts.config
+    if not isinstance(runner, StrategyRunner):
+        return
+    try:
+        runner.check(parts.model.sent)
+    except ValueError as error:
+        raise ConfigError("strategy", config.strategy, str(error)) from error
+    if config.fraction_evaluate and runner.strategy.hides_clients:
+        fix = f"give 0: {config.strategy} hides what single clients report"
+        raise ConfigError("fraction-evaluate", config.fraction_evaluate, fix)
+
+
 # Each raises a ConfigError where components do not go together, or cannot be used.
 CHECKS: tuple[Callable[[Components], object], ...] = (
     lambda parts: check_optimizer(parts.work, parts.config, parts.task),
@@ -136,6 +150,7 @@ CHECKS: tuple[Callable[[Components], object], ...] = (
     _check_local_arrays,
     _check_selection,
     _check_model,
+    _check_method,
 )
 
 

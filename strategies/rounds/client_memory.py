@@ -18,6 +18,7 @@ Vectors = Mapping[str, Vector]
 
 # Records of the state.
 MEMORY, VECTORS, MODEL = "strategy-memory", "strategy-vectors", "strategy-model"
+STAGES = "strategy-stages"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class ClientMemory:
             always sent.
         version: That model's version.
         codec: The codec's text, if the server has sent it.
+        stages: What a method of several exchanges keeps between those of a round, by name.
     """
 
     last_round: int = 0
@@ -40,13 +42,15 @@ class ClientMemory:
     model: ArrayRecord | None = None
     version: Version | None = None
     codec: str = ""
+    stages: ConfigRecord = field(default_factory=ConfigRecord)
 
     @classmethod
     def read(cls, state: RecordDict) -> "ClientMemory":
         """Return the memory in the records of a client's state."""
         entries = find_record(state, MEMORY, ConfigRecord)
+        stages = find_record(state, STAGES, ConfigRecord) or ConfigRecord()
         if entries is None:
-            return cls()
+            return cls(stages=stages)
         last_round, number, fingerprint = (
             int(str(entries[key])) for key in ("round", "number", "fingerprint")
         )
@@ -59,6 +63,7 @@ class ClientMemory:
             find_record(state, MODEL, ArrayRecord),
             Version(number, fingerprint) if number >= 0 else None,
             str(entries.get("codec", "")),
+            stages,
         )
 
     def write(self, state: RecordDict) -> None:
@@ -71,8 +76,10 @@ class ClientMemory:
         further = ("codec", self.codec), ("pending", self.pending)
         record.update({name: value for name, value in further if value})
         state[MEMORY] = record
-        state.pop(VECTORS, None)
-        state.pop(MODEL, None)
+        for name in (VECTORS, MODEL, STAGES):
+            state.pop(name, None)
+        if self.stages:
+            state[STAGES] = self.stages
         if self.vectors:
             state[VECTORS] = to_record(self.vectors)
         if self.model is not None:

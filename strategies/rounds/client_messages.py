@@ -101,7 +101,7 @@ def around_handler(
     if kept is None:
         context.state = before
     reply = handler.reply
-    if reply is None or kept is None:
+    if reply is None or kept is None or update.alone:
         reply = Message(RecordDict(), reply_to=message)
     _write_update(reply.content, handler.key, update)
     if kept is not None:
@@ -143,6 +143,7 @@ def _received(message: Message, context: Context) -> Received:
         others=others,
         seed=settings.get("seed", 0),
         client=context.node_config.get("partition-id", context.node_id),
+        node_config=context.node_config,
     )
 
 

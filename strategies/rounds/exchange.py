@@ -40,6 +40,8 @@ class Exchange:
         rejected: The reason, by node, for every reply that is not.
     """
 
+    # Whether clients train.
+    trains: bool = False
     # The tracebacks that this process has logged.
     logged: ClassVar[set[str]] = set()
 
@@ -108,6 +110,7 @@ class Exchange:
 
 
 Exchanges = Generator[Exchange, None, RoundOutcome]
+Counted = Callable[[Exchange, Iterable[Message]], Iterable[Message]]
 
 
 def advance(
@@ -124,10 +127,15 @@ class StartedRound:
     """A round whose main messages Flower's `Strategy.start` carries.
 
     The exchanges before it go over the grid as the round begins, those after it as it ends.
+
+    Args:
+        exchanges: The round's.
+        grid: Carries the others.
+        counted: Returns an exchange's replies, and counts them as they are read.
     """
 
-    def __init__(self, exchanges: Exchanges, grid: Grid) -> None:
-        self._exchanges, self._grid = exchanges, grid
+    def __init__(self, exchanges: Exchanges, grid: Grid, counted: Counted) -> None:
+        self._exchanges, self._grid, self._counted = exchanges, grid, counted
         self._exchange, self._outcome = advance(exchanges)
         self._carry(until_main=True)
 
@@ -139,13 +147,15 @@ class StartedRound:
     def finish(self, replies: Iterable[Message]) -> RoundOutcome:
         """Return the round's outcome, given the replies to its main messages."""
         if self._exchange is not None:
-            self._exchange.take_all(replies)
-            self._exchange, self._outcome = advance(self._exchanges)
+            self._take(self._exchange, replies)
         self._carry()
         assert self._outcome is not None
         return self._outcome
 
     def _carry(self, *, until_main: bool = False) -> None:
         while self._exchange is not None and not (until_main and self._exchange.is_main):
-            self._exchange.take_all(self._grid.send_and_receive(self._exchange.messages))
-            self._exchange, self._outcome = advance(self._exchanges)
+            self._take(self._exchange, self._grid.send_and_receive(self._exchange.messages))
+
+    def _take(self, exchange: Exchange, replies: Iterable[Message]) -> None:
+        exchange.take_all(self._counted(exchange, replies))
+        self._exchange, self._outcome = advance(self._exchanges)

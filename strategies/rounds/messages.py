@@ -33,6 +33,8 @@ BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
 # Entries of compressed strategies: the head, the updates that the client missed, and, with the
 # model, the text of what compresses them.
 HEAD, UPDATES, CODEC = "head", "updates", "codec"
+# The entry of secure sums: a stage's message.
+SECURE = "secure-sum"
 # Further records: of arrays that are sent uncompressed beside compressed arrays; of the names and
 # places of arrays that stay on the client, and of their initial values; and of a reply that names
 # an array which the client seems to keep.
@@ -79,6 +81,7 @@ class Received:
         others: The message's other records, which the handler gets beside the model.
         seed: The run's seed: the setting "seed", 0 without one.
         client: The client's partition; the id of its node if it has none.
+        node_config: The node's own settings.
     """
 
     number: int
@@ -92,6 +95,7 @@ class Received:
     others: RecordDict
     seed: object
     client: object
+    node_config: Mapping[str, Any] = field(default_factory=dict)
 
     def take(self, name: str) -> bytes:
         """Return an entry of bytes; ValueError if there is none."""
@@ -116,6 +120,7 @@ class Update:
         payload: Bytes that are sent in place of the model, or beside it.
         vectors: Further vectors of the model's layout, by the name of their record.
         note: The name of an array that the client seems to keep, which the server warns of.
+        alone: Whether nothing of the handler's reply is sent beside it, such as metrics.
     """
 
     model: Model | None = None
@@ -124,6 +129,7 @@ class Update:
     payload: bytes | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     note: str = ""
+    alone: bool = False
 
 
 def refuse_clipping(settings: Mapping[str, Any]) -> None:

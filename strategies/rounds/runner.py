@@ -133,7 +133,8 @@ class Runner(ABC):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Begin a round; return one training message for each node that takes part."""
-        self._started = StartedRound(self.round(server_round, arrays, config, grid), grid)
+        exchanges = self.round(server_round, arrays, config, grid)
+        self._started = StartedRound(exchanges, grid, self.counted)
         return self._started.messages
 
     def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
@@ -145,13 +146,18 @@ class Runner(ABC):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Begin an evaluation; return one message for each node that takes part."""
-        self._started = StartedRound(self.evaluation(server_round, arrays, config, grid), grid)
+        exchanges = self.evaluation(server_round, arrays, config, grid)
+        self._started = StartedRound(exchanges, grid, self.counted)
         return self._started.messages
 
     def finish_evaluation(self, replies: Iterable[Message]) -> RoundOutcome:
         """Return the clients' metrics, together and each one's."""
         assert self._started is not None
         return self._started.finish(replies)
+
+    def counted(self, exchange: Exchange, replies: Iterable[Message]) -> Iterable[Message]:
+        """Return the replies of an exchange, which a runner may count as they are read."""
+        return replies
 
     def reply_bits(self, node: int) -> float:
         """Return the bits of a node's training reply by the papers' formulas."""

@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from ..method import Ask, Method
 from ..selection import Candidate
+from .exchange import Exchange
 from .flower_arrays import message_bytes, records_bytes
 from .runner import StrategyError
 from .strategy_runner import StrategyRunner
@@ -55,7 +56,7 @@ class StartRunner(StrategyRunner):
         messages = super().messages(now, ask)
         self.traffic["down"] += sum(map(message_bytes, messages))
         self._model_bytes = records_bytes([now.model.record, self._local.initial])
-        self.traffic["models down"] += len(messages) * self._model_bytes
+        self.traffic["models down"] += len(messages) * self._model_bytes if ask.is_main else 0
         return messages
 
     def finish_round(self, replies: Iterable[Message]) -> RoundOutcome:
@@ -65,7 +66,7 @@ class StartRunner(StrategyRunner):
             StrategyError: The strategy failed, or every reply was rejected in `MAX_EMPTY_ROUNDS`
                 rounds in a row.
         """
-        outcome = super().finish_round(self._counted(replies, trained=True))
+        outcome = super().finish_round(replies)
         if outcome.model is not None:
             self._empty = 0
         elif outcome.rejected and not outcome.num_resyncing:
@@ -76,10 +77,6 @@ class StartRunner(StrategyRunner):
                     f"no usable reply in {self._empty} rounds in a row: {self._reasons}"
                 )
         return outcome
-
-    def finish_evaluation(self, replies: Iterable[Message]) -> RoundOutcome:
-        """Return the clients' metrics, together and each one's."""
-        return super().finish_evaluation(self._counted(replies, trained=False))
 
     def end_training(self, *, trained: bool) -> None:
         """Log the bytes of the messages, and of the same messages if each had the model.
@@ -96,10 +93,10 @@ class StartRunner(StrategyRunner):
             parts.append(f"{own:,} bytes {way} (full models: {full:,}, {times:.3g} times as many)")
         logging.getLogger("flwr").info("Sent %s", ", ".join(parts))
 
-    def _counted(self, replies: Iterable[Message], *, trained: bool) -> Iterator[Message]:
+    def counted(self, exchange: Exchange, replies: Iterable[Message]) -> Iterator[Message]:
         """Yield the replies, and count their bytes."""
         for reply in replies:
             if reply.has_content():
                 self.traffic["up"] += message_bytes(reply)
-                self.traffic["models up"] += self._model_bytes if trained else 0
+                self.traffic["models up"] += self._model_bytes if exchange.trains else 0
             yield reply

@@ -59,17 +59,22 @@ class StrategyRunner(Runner):
         """
         return super().read_model(self._local.travelling(arrays))
 
+    def check(self, arrays: ArrayRecord) -> None:
+        """Check that the strategy can train a model; ValueError if it cannot."""
+        self.strategy.check(self.read_model(arrays), self.settings)
+
     def round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Exchanges:
         """Yield the exchanges of a round of training; return its outcome.
 
         Raises:
-            ValueError: As for `read_model`, the config lacks a key that the strategy needs, or has
-                settings for clipping where clients send no models.
+            ValueError: As for `read_model` and `check`, the config lacks a key that the strategy
+                needs, or has settings for clipping where clients send no models.
             StrategyError: The strategy failed.
         """
         strategy, model = self.strategy, self.read_model(arrays)
+        strategy.check(model, self.settings)
         self._check(config)
         clients = self.settings.num_clients or len(list(grid.get_node_ids()))
         settings = replace(self.settings, num_clients=clients)
@@ -125,6 +130,8 @@ class StrategyRunner(Runner):
         now = Round(server_round, self.read_model(arrays), told, self.settings)
         strategy.begin(now)
         nodes = self.nodes(server_round, grid, trains=False)
+        if nodes and strategy.hides_clients:
+            raise ValueError(f"fraction_evaluate: {type(strategy).__name__} takes 0")
         ask = Ask(nodes, MessageType.EVALUATE, strategy.broadcast, strategy.read_evaluation)
         exchange = Averaging(self, now, ask, strategy.evaluate_metrics_aggr_fn, tests=True)
         return (yield from self.tested(server_round, exchange, exchange.metrics))
@@ -138,9 +145,8 @@ class StrategyRunner(Runner):
         self.strategy.forget_clients()
 
     def summary(self) -> None:
-        """Log the first line of the strategy's docstring."""
-        doc = type(self.strategy).__doc__ or type(self.strategy).__name__
-        logger.info("%s", doc.split("\n")[0])
+        """Log the strategy's headline."""
+        logger.info("%s", self.strategy.headline)
 
     def nodes(self, server_round: int, grid: Grid, *, trains: bool) -> list[int]:
         """Return the nodes that take part."""
@@ -228,11 +234,11 @@ class Averaging(Exchange):
         *,
         tests: bool = False,
     ) -> None:
-        self.trains = ask.message_type == runner.train_type
+        self.trains = ask.is_main and ask.message_type == runner.train_type
         messages = runner.messages(now, ask)
         super().__init__(messages, self._add, is_main=self.trains or tests)
         self._runner, self._now, self._ask = runner, now, ask
-        self._aggregate_metrics = aggregate_metrics
+        self._aggregate_metrics = aggregate_metrics if ask.has_metrics else None
         self._means: list[WeightedMean] = []
         self._buffers = BufferMean(now.model.buffers if self.trains else {})
         self._contents: list[RecordDict] = []
@@ -247,7 +253,8 @@ class Averaging(Exchange):
         keys = strategy.weighted_by_key, strategy.arrayrecord_key
         reply = Reply(message, now.model, bounds, *keys)
         try:
-            terms, report = self._ask.read(now, reply), reply.report
+            terms = self._ask.read(now, reply)
+            report = reply.report if self._ask.has_metrics else ClientReport(reply.node, 1.0)
             buffers = reply.buffers if self.trains else {}
             if self.trains and bounds.max_update_norm < math.inf:  # it costs a pass
                 norm = strategy.update_norm(now, terms, reply)

@@ -54,7 +54,7 @@ def installed(monkeypatch):
 
 NAMES = [
     "broken", "compressed", "eden", "fedavg", "fedbuff", "fednova", "fedsgd", "other", "qsgd",
-    "scaffold", "signsgd", "sparseloco", "stc", "topk",
+    "scaffold", "secure-sum", "signsgd", "sparseloco", "stc", "topk",
 ]  # fmt: skip
 
 

@@ -1,0 +1,48 @@
+"""Secure sums in the three ways to run the app: the same model, and on devices that sign."""
+
+import pytest
+
+from tests.e2e.test_short_runs import simulate
+from tests.support.deployment import Deployment
+from tests.support.flwr_run import local_superlink, run_app
+from tests.support.run_folders import assert_model, only_folder, read_summary
+from tests.support.secure_network import identities
+
+pytestmark = pytest.mark.slow
+
+NUM_CLIENTS = 3
+KEYS = {
+    "task": "mnist-logistic", "data-source": "embedded", "num-clients": NUM_CLIENTS,
+    "fraction-train": 1.0, "num-server-rounds": 3, "strategy": "secure-sum", "local-steps": 5,
+    "seed": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    folder, done = simulate(KEYS, tmp_path_factory.mktemp("simulated"))
+    assert "the server (honest but curious) sees the sum" in done.stderr
+    return folder
+
+
+def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
+    (tmp_path / "home").mkdir()
+    with local_superlink(tmp_path / "home") as environment:
+        keys = {**KEYS, "run-dir": str(tmp_path / "runs")}
+        shown, status = run_app(environment, keys, NUM_CLIENTS)
+    assert status["status"] == "finished:completed", shown
+    assert_model(only_folder(tmp_path / "runs"), simulated)
+
+
+def test_devices_that_sign_train_the_model_of_the_simulation(simulated, tmp_path):
+    own = identities(tmp_path / "keys", NUM_CLIENTS)
+    with Deployment(tmp_path / "deployment", 0) as deployment:
+        for number, keys in enumerate(own):
+            signing = " ".join(f'{key}="{path}"' for key, path in keys.items())
+            parts = f"partition-id={number} num-partitions={NUM_CLIENTS}"
+            deployment.add_node(number, f"{parts} {signing}")
+        deployment.wait_for(lambda: deployment.online() == NUM_CLIENTS)
+        keys = {**KEYS, "strategy-args": "signed = true"}
+        folder = deployment.train(tmp_path / "runs", **keys)
+    assert_model(folder, simulated)
+    assert read_summary(folder)["rejected-replies"] == 0

@@ -18,7 +18,7 @@ from tests.support.compressed_network import (
     payload,
     replace_payload,
 )
-from tests.support.secure_network import SecureNetwork, stages
+from tests.support.secure_network import SecureNetwork, identities, stages
 
 pytestmark = pytest.mark.usefixtures("server_identity")
 
@@ -154,3 +154,13 @@ def test_answer_of_another_length_is_rejected_with_its_node(stage):
     before = network.model
     network.sum_round(changes)
     np.testing.assert_array_equal(flatten(network.model), network.model_after(before, range(4)))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_formula_of_the_bits_up_is_what_is_sent_but_for_heads(tmp_path, signed):
+    nodes = identities(tmp_path, 4) if signed else ()
+    network = SecureNetwork(4, nodes, sparsity=1.0, bits=8, signed=signed)
+    network.sum_round({client: network.random_change() for client in range(4)})
+    sent = sum(len(payload(replies[0])) for replies in network.replies.values())
+    padding = -(SIZE * 10) % 8
+    assert network.outcome.formula_bits_up == 4 * (8 * (sent - REPLY_HEAD_BYTES) - padding)

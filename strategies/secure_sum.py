@@ -95,8 +95,8 @@ class SecureSum(CompressedStrategy):
 
     hides_clients: ClassVar[bool] = True
 
-    sparsity: Share = 1 / 25
-    bits: NumberBits = 8
+    sparsity: Share = 1 / 4
+    bits: NumberBits = 4
     signed: bool = False
     weights: Weights = field(default="uniform", init=False)
     max_staleness: int = field(default=0, init=False)

@@ -44,8 +44,8 @@ class SharedEntries(Compressor):
         scale: c; 0 for four root mean squares of each update's values.
     """
 
-    sparsity: Share = 1 / 25
-    bits: NumberBits = 8
+    sparsity: Share = 1 / 4
+    bits: NumberBits = 4
     seed: int = 0
     scale: float = 0.0
 

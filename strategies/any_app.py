@@ -4,7 +4,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from .compressed_client import CompressedClient
-from .rounds.client_messages import around_handler
+from .rounds.client_messages import around_handler, refuse_open
 from .rounds.local_arrays import with_local_arrays
 from .rounds.messages import OWN, SECURE
 
@@ -20,6 +20,7 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
 
         app = ClientApp(mods=[compression_mod])
     """
+    refuse_open(message, context)
     call_next = with_local_arrays(message, call_next)
     if OWN not in message.content:
         return call_next(message, context)

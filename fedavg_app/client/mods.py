@@ -23,6 +23,7 @@ from fedavg_app.client_settings import run_config
 from fedavg_app.errors import USER_ERRORS
 from fedavg_app.packed_content import pack, unpack
 from fedavg_app.plugins import load_component
+from strategies.rounds.client_messages import refuse_open
 from strategies.rounds.flower_arrays import get_record
 from strategies.rounds.local_arrays import told_of, with_local_arrays
 from strategies.rounds.messages import ARRAYS, CONFIG, PLACES, VALUES
@@ -63,6 +64,7 @@ def with_mods(handler: ClientAppCallable) -> ClientAppCallable:
     def with_run_mods(message: Message, context: Context) -> Message:
         try:
             was_packed = unpack(message)
+            refuse_open(message, context)
             config = run_config(context.run_config)
             outer = _strategy_mod(config.strategy, config.strategy_args)
             mods = [

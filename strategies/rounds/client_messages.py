@@ -21,7 +21,9 @@ from .messages import (
     NUM_EXAMPLES,
     OWN,
     PAYLOAD,
+    SECURE,
     SERVER_ROUND,
+    SIGNING_KEY,
     Received,
     Update,
     named_or_only,
@@ -79,6 +81,14 @@ class Handler:
         if not reply.has_content() or not reply.content.array_records:
             raise NoUpdateError
         return _take_update(reply.content, self.key, model)
+
+
+def refuse_open(message: Message, context: Context) -> None:
+    """Raise a ValueError if this node signs secure sums, and the message is of another method."""
+    own = find_record(message.content, OWN, ConfigRecord) or ConfigRecord()
+    asks = message.metadata.message_type.startswith(("train", "evaluate"))
+    if SIGNING_KEY in context.node_config and asks and SECURE not in own:
+        raise ValueError(f"this node has a {SIGNING_KEY}: it takes part in signed secure sums only")
 
 
 def around_handler(

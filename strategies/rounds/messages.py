@@ -35,6 +35,8 @@ BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
 HEAD, UPDATES, CODEC = "head", "updates", "codec"
 # The entry of secure sums: a stage's message.
 SECURE = "secure-sum"
+# The entry of a node's config that names the key by which the device signs its part of these.
+SIGNING_KEY = "signing-key"
 # Further records: of arrays that are sent uncompressed beside compressed arrays; of the names and
 # places of arrays that stay on the client, and of their initial values; and of a reply that names
 # an array which the client seems to keep.

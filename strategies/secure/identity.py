@@ -14,8 +14,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-# The entries of a node's config.
-SIGNING_KEY, PEERS = "signing-key", "peers"
+from ..rounds.messages import SIGNING_KEY
+
+# The entry of a node's config beside SIGNING_KEY.
+PEERS = "peers"
 # How far the clocks of two devices may be apart: an older signature is one that is sent again.
 MAX_SECONDS = 3600
 

@@ -4,7 +4,11 @@ import copy
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message, RecordDict
 
+from fedavg_app.client.mods import with_mods
+from fedavg_app.config import RunConfig
+from strategies import compression_mod
 from strategies.secure.messages import (
     KEYS,
     SEALED,
@@ -237,3 +241,17 @@ def test_device_without_a_key_does_not_take_part_in_signed_sums():
     network = SecureNetwork(CLIENTS, sparsity=1.0, signed=True)
     network.sum_round({client: network.random_change() for client in range(CLIENTS)})
     assert "give signing-key and peers in the node config" in network.errors[0]
+
+
+@pytest.mark.parametrize("name", ["stc", "compressed", "fedavg"])
+def test_device_with_a_key_answers_no_other_method(nodes, name):
+    """A server, or an app, that asks it for a whole model gets nothing."""
+    context = Context(1, 10, dict(nodes[0]), RecordDict(), {})
+    for kind in ("train", "train.gradient", "evaluate"):
+        message = Message(RecordDict(), dst_node_id=10, message_type=kind)
+        with pytest.raises(ValueError, match="it takes part in signed secure sums only"):
+            compression_mod(message, context, lambda *_: pytest.fail("it was asked"))
+        run_config = {**RunConfig(strategy=name).model_dump(by_alias=True)}
+        trained = with_mods(lambda *_: pytest.fail("it was asked"))
+        with pytest.raises(Exception, match="it takes part in signed secure sums only"):
+            trained(message, Context(1, 10, dict(nodes[0]), RecordDict(), run_config))

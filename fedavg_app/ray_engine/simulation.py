@@ -14,7 +14,7 @@ from fedavg_app.config import RunConfig, with_clients
 from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.checkpoint import check_run_folder
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.server.preparation import prepare, resolve
+from fedavg_app.server.preparation import load_data, prepare, resolve
 
 # Nothing is shown of a run that starts sooner.
 SILENT_SECONDS = 2.0
@@ -111,13 +111,16 @@ def simulate(
     with ThreadPoolExecutor(1) as background, ExitStack() as ray, ExitStack() as actors:
         with StatusLine() as tell:
             tell(f"checking the settings of {config.strategy} on {config.task}")
-            components = resolve(config)
+            components, data = resolve(config), None
+            if config.data_dir:  # Ray takes seconds to start: what is wrong is said before
+                tell(f"loading the data of {components.task.name}")
+                data = load_data(config, components.task)
             # A deadline interrupts the main thread of a process, and shares of a GPU are Ray's.
             timed = config.round_timeout and not config.links
             here = not ray_address and not timed and config.torch_device.type == "cpu"
             cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
             started = ray.enter_context(cluster)
-            prepared = prepare(config, tell, components)
+            prepared = prepare(config, tell, components, data)
             # Not at the top: they import torch.
             from fedavg_app.ray_engine.ray_grid import RayGrid
             from fedavg_app.server_app import run

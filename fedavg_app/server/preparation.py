@@ -111,6 +111,7 @@ def prepare(
     config: RunConfig,
     tell: Callable[[str], None] = lambda _: None,
     components: Components | None = None,
+    data: "Dataset | None" = None,
 ) -> PreparedRun:
     """Check a config, and return the run that it describes, before any client is asked.
 
@@ -119,9 +120,11 @@ def prepare(
         tell: Called with each step, for people, as it begins.
         components: What `resolve` returned of the config, if it was called before, after
             `check_run_folder`.
+        data: What `load_data` returned of both, if it was called before.
 
     Raises:
-        ConfigError: A value that cannot be used, or data that cannot be split.
+        ConfigError: A value that cannot be used, data that cannot be split, or not the data of the
+            run to resume.
         DataError: The data set is not available.
     """
     if components is None:
@@ -129,8 +132,12 @@ def prepare(
         components = resolve(config)
     task, model, strategy = components.task, components.model, components.strategy
     state = load_checkpoint(config) if config.resume else None
-    tell(f"loading the data of {task.name}")
-    data = load_data(config, task, state)
+    if data is None:
+        tell(f"loading the data of {task.name}")
+        data = load_data(config, task, state)
+    if state is not None and state.data != data.fingerprint:
+        fix = "the run to resume was trained on other data; give the directory of those data"
+        raise ConfigError("data-dir", config.data_dir, fix)
     for check in DATA_CHECKS:
         check(config, task, data)
     tell(f"splitting {len(data.train):,} examples among {config.num_clients:,} clients")
@@ -230,7 +237,7 @@ def load_data(config: TrainingConfig, task: "Task", state: RunState | None = Non
     """Return the task's data set, from where the config says or the run to resume had it.
 
     Raises:
-        ConfigError: The task's ``dataset`` returned something else, or not the data of that run.
+        ConfigError: The task's ``dataset`` returned something else.
         DataError: The data set is not available.
     """
     from tasks.data.dataset import Dataset
@@ -242,9 +249,6 @@ def load_data(config: TrainingConfig, task: "Task", state: RunState | None = Non
     if not isinstance(data, Dataset):
         fix = f"dataset: returned a {type(data).__name__}, not a tasks.data.dataset.Dataset"
         raise ConfigError("task", config.task, fix)
-    if state is not None and state.data != data.fingerprint:
-        fix = "the run to resume was trained on other data; give the directory of those data"
-        raise ConfigError("data-dir", config.data_dir, fix)
     return data
 
 

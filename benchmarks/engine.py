@@ -1,103 +1,162 @@
-"""A round of the same run on RayGrid (`simulation.py`) and on Flower's own engine (`flwr run`).
+"""Seconds of this app's start and rounds, beside Flower's engine, Flower's quickstart and pfl.
 
-    python -m benchmarks.engine --data-dir /path/to/mnist [--cases logistic cnn] [--repeats 2]
+    python -m benchmarks.engine --data-dir /path/to/mnist [--cases 2nn cnn] [--engines app pfl]
+        [--repeats 5] [--rounds 4] [--checkouts . ../before] [--quickstart DIR] [--pfl PYTHON]
 
-Both run each case in turn, in new processes each time, and test the global model after every round;
-Flower's SuperLink is up already. Printed are the median seconds of a round, over all rounds but the
-first two of all repeats, and the median seconds of the command beside its rounds: its start.
+The engines in turn do the same work for 100 clients, each time in new processes:
+
+- app: `simulation.py run`, of every checkout. It tests the model after every round.
+- untested: the same, but it tests the last model only.
+- flwr-run: this app under `flwr run`, whose SuperLink is up already. It tests every round.
+- quickstart: an app as in Flower's PyTorch quickstart, under `flwr run`. It tests every round, and
+  writes a JSON list of [time, round, accuracy] to `log`; its other keys are in `measure`.
+- pfl: `benchmarks.pfl_fedavg`, untested.
+
+The last two know no STC, and average whole models there. Printed are medians and ranges: the
+seconds from the command to the end of round 1, of a round in the second half of the run (in the
+first the workers may still be starting; the last, which tests, does not count), and to the
+command's end. The machine must be quiet.
 """
 
 import argparse
+import json
+import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tests.support.documents import ROOT
 from tests.support.flwr_run import flwr, local_superlink
-from tests.support.run_folders import only_folder, read_history
+from tests.support.processes import succeed
+from tests.support.usage import repeatedly
 
-# The first rounds, which are not counted.
-SKIPPED = 2
-RAYGRID, FLOWER = "RayGrid", "flwr run"
-LOGISTIC = {
+Keys = dict[str, str | int | float]
+ENGINES = APP, UNTESTED, FLWR, QUICKSTART, PFL = "app", "untested", "flwr-run", "quickstart", "pfl"
+TORCHRUN = f"-m torch.distributed.run --standalone --nproc-per-node={os.cpu_count()} -m"
+FEDERATION = "--federation-config", "num-supernodes=100 client-resources-num-cpus=1"
+LOGISTIC: Keys = {
     "task": "mnist-logistic", "local-steps": 1, "batch-size": 20, "learning-rate": 0.04,
-    "num-server-rounds": 150,
+    "num-server-rounds": 600,
 }  # fmt: skip
-# Run configs of 100 clients, E = 1 and B = 10 unless stated, by their name in the table.
-CASES: dict[str, tuple[str, dict[str, str | int | float]]] = {
-    "logistic": ("logistic, 1 step, 10 of 100", LOGISTIC),
-    "stc": ("the same with STC", {**LOGISTIC, "strategy": "stc"}),
-    "2nn": ("2NN, 10 of 100", {"num-server-rounds": 12}),
-    "2nn-all": ("2NN, 100 of 100", {"num-server-rounds": 5, "fraction-train": 1.0}),
-    "cnn": ("CNN, 10 of 100", {"num-server-rounds": 5, "task": "mnist-cnn"}),
+EPOCH: Keys = {"local-steps": 0, "batch-size": 10, "learning-rate": 0.1}
+# Run configs by their name in the table.
+CASES: dict[str, Keys] = {
+    "2nn": {"task": "mnist-2nn", "num-server-rounds": 40, **EPOCH},
+    "cnn": {"task": "mnist-cnn", "num-server-rounds": 6, **EPOCH},
+    "logistic": LOGISTIC,
+    "stc": {**LOGISTIC, "strategy": "stc"},
 }
 
 
+class Watch:
+    """Notes when lines are added to the history of the only run in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.size, self.times = folder, 0, list[float]()
+
+    def __call__(self) -> None:
+        """Note the new lines."""
+        for file in self.folder.glob("*/history.jsonl"):
+            if (size := file.stat().st_size) > self.size:
+                new = file.read_bytes().count(b"\n") - len(self.times)
+                self.size, self.times = size, self.times + [time.time()] * new
+
+
 def measure(
-    engine: str, keys: dict[str, str | int | float], flower: dict[str, str]
-) -> tuple[list[float], float]:
-    """Return the seconds of a run's rounds from the third on, and of the command beside its rounds.
+    engine: str, checkout: Path, keys: Keys, chosen: argparse.Namespace, flower: dict[str, str]
+) -> tuple[float, float, float]:
+    """Run an engine; return seconds: to the end of round 1, of a later round, to the end.
 
     Args:
-        engine: `RAYGRID` or `FLOWER`.
+        engine: Of `ENGINES`.
+        checkout: The folder of the app.
         keys: The run config.
+        chosen: The command line.
         flower: The environment of `flwr` commands.
     """
-    with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as folder:
-        keys = {**keys, "run-dir": folder, "target": "none"}
-        started = time.monotonic()
-        if engine == FLOWER:
-            flwr(
-                flower, "run", ".", "--stream",
-                "-c", " ".join(f"{key}={value!r}" for key, value in keys.items()),
-                "--federation-config", "num-supernodes=100 client-resources-num-cpus=1",
-            )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="benchmark-engine-") as name:
+        log, watch, app = Path(name) / "log.json", Watch(Path(name)), checkout
+        words = [sys.executable, "simulation.py", "run"]
+        if engine in (QUICKSTART, PFL):
+            shared = ("local-steps", "batch-size", "num-server-rounds")
+            run: Keys = {
+                "model": str(keys["task"]).removeprefix("mnist-"), "lr": keys["learning-rate"],
+                "data": str(chosen.data_dir), "log": str(log), **{key: keys[key] for key in shared},
+            }  # fmt: skip
+            app = chosen.quickstart.resolve()
+            words = [chosen.pfl, *TORCHRUN.split(), "benchmarks.pfl_fedavg", json.dumps(run)]
         else:
-            options = [f"--{key}={value}" for key, value in keys.items()]
-            command = [sys.executable, "simulation.py", "run", *options]
-            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        passed = time.monotonic() - started
-        seconds = [line["seconds"] for line in read_history(only_folder(folder))[1:]]
-    assert len(seconds) == keys["num-server-rounds"], "the run failed"
-    return seconds[SKIPPED:], passed - sum(seconds)
+            run = {**keys, "run-dir": name, "target": "none", "data-source": "embedded"}
+            if chosen.data_dir:
+                run |= {"data-source": "auto", "data-dir": str(chosen.data_dir)}
+            if engine == UNTESTED:
+                run["evaluate-every"] = keys["num-server-rounds"]
+            words += [f"--{key}={value}" for key, value in run.items()]
+        began = time.time()
+        with repeatedly(watch, 0.005):
+            if engine in (FLWR, QUICKSTART):
+                pairs = " ".join(f"{key}={value!r}" for key, value in run.items())
+                flwr(flower, "run", str(app), "--stream", "-c", pairs, *FEDERATION)
+            else:
+                paths = {**os.environ, "PYTHONPATH": str(checkout)}  # of Ray's workers, too
+                succeed(words, 3600, cwd=checkout, env=paths)
+        end = time.time()
+        watch()
+        logged = json.loads(log.read_text()) if log.exists() else []
+    ended = [line[0] for line in logged if line[1]] or watch.times[1:]
+    assert len(ended) == keys["num-server-rounds"], f"{engine}: the run failed"
+    half = ended[(len(ended) - 1) // 2 : -1]
+    a_round = (half[-1] - half[0]) / (len(half) - 1) if len(half) > 1 else float("nan")
+    return ended[0] - began, a_round, end - began
+
+
+def median_and_range(values: Sequence[float]) -> str:
+    """Return what is printed of measured seconds."""
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path, help="MNIST's four files; default: embedded ones")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="instead of the cases'; from 4 on")
+    parser.add_argument("--checkouts", nargs="+", type=Path, default=[ROOT])
+    parser.add_argument("--quickstart", type=Path, default=ROOT / "../shared/peers/quickstart")
+    parser.add_argument("--pfl", type=Path, default=ROOT / ".venv-pfl/bin/python")
     chosen = parser.parse_args()
-    table = Table("", FLOWER, RAYGRID, "ratio", f"start: {FLOWER}", RAYGRID, title="seconds")
+    data = chosen.data_dir = chosen.data_dir and chosen.data_dir.resolve()
+    engines = []
+    for engine in chosen.engines:
+        needed = {QUICKSTART: chosen.quickstart, PFL: chosen.pfl}.get(engine)
+        if needed and not (data and needed.exists()):
+            print(f"{engine} is left out: " + (f"no {needed}" if data else "it needs --data-dir"))
+        else:
+            folders = chosen.checkouts if engine in (APP, UNTESTED) else [ROOT]
+            engines += [(engine, folder.resolve()) for folder in folders]
+    table = Table("work", "engine", "to round 1's end", "a round", "to the end", box=box.MARKDOWN)
     with tempfile.TemporaryDirectory() as home, local_superlink(home) as flower:
-        flwr(flower, "ls")  # starts the SuperLink
-        for title, keys in map(CASES.__getitem__, chosen.cases):
-            keys = {**keys, "data-dir": str(chosen.data_dir.resolve())}
+        if {FLWR, QUICKSTART} & {engine for engine, _ in engines}:
+            flwr(flower, "ls")  # starts the SuperLink
+        for case in chosen.cases:
+            keys = CASES[case] | ({"num-server-rounds": chosen.rounds} if chosen.rounds else {})
             runs = [
-                [measure(engine, keys, flower) for engine in (FLOWER, RAYGRID)]
+                [measure(engine, folder, keys, chosen, flower) for engine, folder in engines]
                 for _ in range(chosen.repeats)
             ]
-            rounds, starts = [], []
-            for of_engine in zip(*runs, strict=True):
-                rounds.append(
-                    statistics.median(second for seconds, _ in of_engine for second in seconds)
-                )
-                starts.append(statistics.median(start for _, start in of_engine))
-            ratio = f"{rounds[0] / rounds[1]:.1f}x"
-            table.add_row(
-                title,
-                *(f"{value:.4f}" for value in rounds),
-                ratio,
-                *(f"{value:.1f}" for value in starts),
-            )
-    Console(width=100).print(table)
+            for (engine, folder), found in zip(engines, zip(*runs, strict=True), strict=True):
+                title = engine if folder == ROOT else f"{engine}, {folder.name}"
+                table.add_row(case, title, *map(median_and_range, zip(*found, strict=True)))
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ def simulated(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
     (tmp_path / "home").mkdir()
     with local_superlink(tmp_path / "home") as environment:

@@ -78,9 +78,10 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
     from fedavg_app.client_settings import ServerFacts, client_settings
     from fedavg_app.flower_internals import identify_server
     from fedavg_app.optimizer_choice import resolve_work
-    from fedavg_app.server.cohort import CohortGrid
+    from fedavg_app.server.cohort import CohortGrid, cohort_size
     from fedavg_app.server.global_model import GlobalModel
     from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
+    from strategies.rounds.exchange import advance
     from strategies.rounds.flower_arrays import message_bytes
 
     identify_server(1)
@@ -88,6 +89,8 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
     options = data.options
     facts = ServerFacts(options.source, options.directory, fixed_arrays=model.fingerprint)
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"
+    no_grid = cast(Grid, None)
+    nodes = list(range(1, cohort_size(config.fraction_train, config.num_clients) + 1))
     for name in strategies.names():
         own = config.model_copy(update={"strategy": name})
         try:
@@ -99,6 +102,8 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
             continue
         settings = client_settings(work, facts)
         settings["learning-rate"] = 1.0
-        grid = CohortGrid(cast(Grid, None), [1])  # nothing is sent
-        (message,) = strategy.configure_train(1, model.sent, settings, grid)
-        yield f"  {name:12} {message_bytes(message):>14,} {round(strategy.reply_bits(1) / 8):>14,}"
+        # Nothing is sent.
+        exchange, _ = advance(strategy.round(1, model.sent, settings, CohortGrid(no_grid, nodes)))
+        assert exchange is not None
+        down = f"{message_bytes(exchange.messages[0]):,}" if exchange.is_main else "in stages"
+        yield f"  {name:12} {down:>14} {round(strategy.reply_bits(1) / 8):>14,}"

@@ -23,7 +23,9 @@ def test_built_in_tasks_have_no_fault(command_line, tmp_path, name):
     assert {line.split()[0] for line in findings} == {"ok"}
     assert "in_parts: the same numbers as torch's own steps, " in shown
     sizes = [line.split() for line in shown.splitlines() if line.startswith("  ")]
+    assert [line[:3] for line in sizes if len(line) == 4] == [["secure-sum", "in", "stages"]]
     assert {name for name, *_ in sizes} == set(strategies.names())
+    sizes = [line for line in sizes if len(line) == 3]
     down, up = ({line[0]: int(line[k].replace(",", "")) for line in sizes} for k in (1, 2))
     assert down["fedavg"] > up["fedavg"] > 25 * up["stc"]
 

@@ -87,6 +87,7 @@ STC = {"strategy": "stc", **COMPRESSED}
         pytest.param(9, STC, marks=pytest.mark.slow),
         (6, {"strategy": "signsgd", **COMPRESSED}),
         (5, {"strategy": "scaffold"}),
+        (5, {"strategy": "secure-sum"}),
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),
         (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
         (6, {"strategy": "topk", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),

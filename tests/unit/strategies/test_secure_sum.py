@@ -164,3 +164,17 @@ def test_formula_of_the_bits_up_is_what_is_sent_but_for_heads(tmp_path, signed):
     sent = sum(len(payload(replies[0])) for replies in network.replies.values())
     padding = -(SIZE * 10) % 8
     assert network.outcome.formula_bits_up == 4 * (8 * (sent - REPLY_HEAD_BYTES) - padding)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_sum_over_100_clients_of_which_a_third_is_lost():
+    network = SecureNetwork(100, sparsity=0.3)
+    lost = {stage: range(8 * at, 8 * at + 8) for at, stage in enumerate(stages())}
+    for _ in range(2):
+        before = network.model
+        changes = {client: network.random_change() for client in range(100)}
+        network.sum_round(changes, lost)
+        expected = network.model_after(before, range(24, 100))
+        np.testing.assert_array_equal(flatten(network.model), expected)
+    assert np.abs(flatten(network.model) - flatten(before)).max() > 0.001

@@ -71,17 +71,16 @@ class CompressedClient:
             memory = ClientMemory(codec=text)
         memory.check_round(received)
         codec = self.codec(text)
-        if codec is None or codec.digest != head.codec:
-            if received.model is not None:
-                raise ValueError(
-                    f"codec mismatch between server and client, whose codec is {codec}: give both "
-                    "the same strategy and strategy-args"
-                )
-            digest = codec.digest if codec else head.codec
-            return Update(payload=Payload(NEEDS_MODEL, digest, received.number).encode()), None
-        reply = Payload(ReplyStatus.UPDATE, codec.digest, received.number)
-        model = self._current_model(codec, received, memory, head.version)
-        if model is None:
+        digest = codec.digest if codec else head.codec
+        reply, model = Payload(ReplyStatus.UPDATE, digest, received.number), None
+        if codec is not None and digest == head.codec:
+            model = self._current_model(codec, received, memory, head.version)
+        elif received.model is not None:
+            raise ValueError(
+                f"codec mismatch between server and client, whose codec is {codec}: give both the "
+                "same strategy and strategy-args"
+            )
+        if codec is None or model is None:
             return Update(payload=replace(reply, status=NEEDS_MODEL).encode()), None
         trained = train(model)
         # Where the model is sent whole every time, no copy is kept.

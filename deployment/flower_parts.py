@@ -13,7 +13,6 @@ Parts = Mapping[str, Sequence[str]]
 
 # The versions of which the tests pass.
 TESTED = "flwr>=1.41,<1.43"
-_PULLS = ("initial_backoff", "backoff_cap", "max_tries_per_object")
 SUPERLINK: Parts = {
     "flwr.superlink.cli.flower_superlink:flower_superlink": (),
     "flwr.superlink.extensions:get_middleware": (),
@@ -28,31 +27,29 @@ SUPERLINK: Parts = {
 }
 SUPERNODE: Parts = {
     "flwr.supernode.cli.flower_supernode:flower_supernode": (),
-    "flwr.supernode.start_client_internal:time.sleep": (),
     "flwr.supernode.start_client_internal:_pull_and_store_message": (
-        "pull_object", "confirm_message_received",
+        "receive", "pull_object", "confirm_message_received",
     ),
+    "flwr.supernode.start_client_internal:_push_messages": ("state", "object_store"),
+    "flwr.supernode.servicer.runtime.runtime_handlers:acquire_task": ("request", "state"),
+    "flwr.supernode.servicer.runtime.runtime_handlers:push_messages": ("request", "state", "task"),
+    "flwr.supernode.nodestate:NodeState.get_task_by_token": (),
+    "flwr.supercore.object_store:ObjectStore.get": (),
+    "flwr.supercore.inflatable.inflatable_object:iterate_object_tree": (),
+    "flwr.supercore.constant:TaskType.CLIENT_APP": (),
+    "flwr.supercore.constant:TaskType.AGENT_APP": (),
     "flwr.supercore.run:RunNotRunningException": (),
-    "flwr.supercore.superexec.run_superexec:get_executor": (),
-    "flwr.supercore.superexec.run_superexec:run_superexec": (
-        "insecure", "superexec_auth_secret", "parent_pid",
-    ),
-    "flwr.supercore.utils:disable_process_dumping": ("strict",),
-    "flwr.supernode.runtime.run_clientapp:run_clientapp": ("insecure", "parent_pid"),
-    "flwr.supernode.runtime.run_clientapp:pull_task_input": (),
-    "flwr.supernode.runtime.run_clientapp:push_message": (),
-    "flwr.supernode.runtime.run_clientapp:install_from_fab": ("install_dir", "skip_prompt"),
-    "flwr.common.constant:APP_DIR": (),
-    "flwr.common.constant:FAB_HASH_TRUNCATION": (),
-    "flwr.supercore.utils:get_flwr_home": (),
-    "flwr.supernode.runtime.run_clientapp:push_task_output": (),
-    "flwr.supernode.runtime.run_clientapp:pull_and_inflate_object_from_tree": _PULLS,
-    "flwr.supercore.runtime:RuntimeHttpClient.PullMessages": (),
     "flwr.supercore.runtime:RuntimeHttpClient.from_server_address": (),
     "flwr.supercore.interceptors:RuntimeTokenHttpInterceptor": (),
     "flwr.supercore.interceptors:RuntimeVersionHttpInterceptor": ("component_name",),
-    "flwr.supernode.runtime.run_clientapp:register_signal_handlers": ("exit_handlers",),
-    "flwr.supercore.exit:add_exit_handler": ("run_before_force_exit",),
+    "flwr.supernode.runtime.run_clientapp:run_clientapp": ("insecure", "parent_pid"),
+    "flwr.supernode.runtime.run_clientapp:push_message": (),
+    "flwr.supernode.runtime.run_clientapp:push_task_output": (),
+    "flwr.supernode.runtime.run_clientapp:install_from_fab": ("install_dir", "skip_prompt"),
+    "flwr.supercore.exit.exit:FORCE_EXIT_TIMEOUT_SECONDS": (),
+    "flwr.common.constant:APP_DIR": (),
+    "flwr.common.constant:FAB_HASH_TRUNCATION": (),
+    "flwr.supercore.utils:get_flwr_home": (),
 }  # fmt: skip
 
 

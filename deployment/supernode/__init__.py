@@ -6,14 +6,12 @@ Flower starts a new Python for every message, and each imports torch. Here a pro
 already, the fork server, is forked for every message: still a process of its own, which ends with
 its message. The processes of a device, each started by the one before:
 
-* the SuperNode (`__main__`), Flower's, in the process that was started first;
-* its SuperExec (`executor`), Flower's loop around this package's executor, which ends a client at
-  its message's expiry;
+* the SuperNode (`__main__`), Flower's, whose loop (`message_loop`) starts a client for a message;
 * the fork server (`preload`), started by `multiprocessing`;
 * the client of the message in progress (`client_main`), Flower's own `run_clientapp`.
 
-Each ends when the one before it ends, however that ends. What Flower does not document is in
-`internals`. None of this is in what `flwr run` packs: it belongs to the device.
+Each ends when the one before it ends, however that ends. None of this is in what `flwr run` packs:
+it belongs to the device.
 """
 
 import ctypes

@@ -12,9 +12,7 @@ keep the process forever, and after a heartbeat that was answered with HTTP 500 
 import argparse
 import os
 import secrets
-import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,15 +20,11 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from deployment.flower_parts import SUPERNODE, why_unfit
-from deployment.supernode import internals
 from deployment.supernode.memory import return_memory
-
-# Seconds that the SuperExec is given to end.
-PATIENCE = 5
 
 
 def main() -> None:
-    """Run it; the exit status is flower-supernode's, or 1 if the SuperExec ended first."""
+    """Run it; the exit status is flower-supernode's, or 1 where it cannot go on."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--isolation")
     parser.add_argument("--port")
@@ -91,33 +85,15 @@ def report(line: str) -> None:
 
 
 def run_warm(options: Sequence[str], port: str) -> None:
-    """Run the SuperNode in this process, with its SuperExec beside it; each ends with the other."""
-    secret = secrets.token_bytes(32)
-    superexec = start_superexec(f"127.0.0.1:{port}", secret)
-    ending = threading.Event()
-    threading.Thread(target=end_with, args=(superexec, ending), daemon=True).start()
-    try:
-        internals.run_supernode(
-            [*options, "--port", port, "--isolation", "process",
-             "--superexec-auth-secret-file", readable_once(secret)]
-        )  # fmt: skip
-    finally:
-        if superexec.poll() is not None:
-            sys.exit(1)
-        ending.set()
-        superexec.terminate()
-        try:
-            superexec.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            superexec.kill()
+    """Run the SuperNode in this process; the process that clients are forked from ends with it."""
+    from deployment.supernode.client_process import start_fork_server
+    from deployment.supernode.message_loop import run_supernode
 
-
-def end_with(superexec: "subprocess.Popen[bytes]", ending: threading.Event) -> None:
-    """End this process when the SuperExec has ended, unless it was meant to end."""
-    status = superexec.wait()
-    if not ending.is_set():
-        report(f"the SuperExec exited with status {status}; stopping the SuperNode")
-        os.kill(os.getpid(), signal.SIGTERM)
+    start_fork_server()
+    # Only who knows the secret is given tasks: nobody, since the loop takes them itself.
+    secret = readable_once(secrets.token_bytes(32))
+    words = ["--port", port, "--isolation", "process", "--superexec-auth-secret-file", secret]
+    run_supernode([*options, *words], f"127.0.0.1:{port}")
 
 
 def free_port() -> int:
@@ -134,21 +110,6 @@ def readable_once(secret: bytes) -> str:
     os.write(write, secret)
     os.close(write)
     return f"/dev/fd/{read}"
-
-
-def start_superexec(address: str, secret: bytes) -> "subprocess.Popen[bytes]":
-    """Start the SuperExec for the SuperNode at that address."""
-    # -P: do not import from the directory that this was started in.
-    program = [sys.executable, "-P", "-m", "deployment.supernode.executor"]
-    # In a process group of its own: Ctrl-C and a service's stop are for the SuperNode, which signs
-    # off at the SuperLink before it ends the SuperExec.
-    process = subprocess.Popen(  # noqa: S603
-        [*program, address, str(os.getpid())], stdin=subprocess.PIPE, process_group=0
-    )
-    assert process.stdin is not None
-    process.stdin.write(secret)
-    process.stdin.close()
-    return process
 
 
 if __name__ == "__main__":

@@ -1,46 +1,36 @@
-"""The process of a message: Flower's ClientApp, and its report to the executor."""
+"""The process of a message: Flower's ClientApp, in a process that was forked for it."""
 
-import json
+import logging
 import multiprocessing
 import os
+import shutil
 import sys
-from multiprocessing.connection import Connection
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from deployment.supernode import end_with_parent, internals
+from deployment.supernode import end_with_parent
 
-# What a client reports when its reply is on its way.
-REPLYING = b"replying"
-# What the server is told of a client that ended without a reply.
-REASON = "the client's process was killed, crashed, or was ended at its message's expiry"
+# More seconds than any client takes to hand in its state.
+NO_LIMIT = 1e9
 # This package: a run may bring one of the same name.
 OWN = __name__.partition(".")[0]
 
 
-def run(reports: Connection, address: str, token: str, parent_pid: int) -> None:
+def run(address: str, token: str, parent_pid: int) -> None:
     """Handle one message in this process, which was forked from the fork server, and end it.
 
     Args:
-        reports: Tells the executor when the message was made, by the server's clock in seconds
-            since 1970, and the seconds from then to its expiry; the reply to send in the client's
-            place; and `REPLYING`.
         address: The SuperNode's.
         token: The task's.
-        parent_pid: The executor's process.
+        parent_pid: The SuperNode's process.
     """
     end_with_parent()
     os.setpgid(0, 0)  # so that what the client starts is ended with it
     reset_after_fork()
-
-    def on_message(message: Any) -> None:
-        # Not as a pickle: a client runs the server's code.
-        times = message.metadata.created_at, message.metadata.ttl
-        reports.send_bytes(json.dumps(times).encode())
-        reports.send_bytes(internals.failure_reply(message, REASON))
-
-    internals.run_clientapp(
-        address, token, parent_pid, on_message, lambda: reports.send_bytes(REPLYING)
-    )
+    run_clientapp(address, token, parent_pid)
 
 
 def reset_after_fork() -> None:
@@ -60,3 +50,56 @@ def reset_after_fork() -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] == OWN:
             del sys.modules[name]
+
+
+def run_clientapp(address: str, token: str, parent_pid: int) -> None:
+    """Handle a message, as Flower's `flwr-clientapp` does; ends by `SystemExit`.
+
+    Two things differ. The app is stored as a whole or not at all. And the client's state is handed
+    in however long that takes: Flower gives 5 s to all that is done at a client's exit, and a state
+    that takes longer would be lost, of which nothing would tell.
+    """
+    from flwr.supercore.exit import exit as flowers_exit
+    from flwr.supernode.runtime import run_clientapp as module
+
+    own = vars(module)
+    push_task_output = own["push_task_output"]
+
+    def push_or_log(**options: Any) -> None:
+        try:
+            push_task_output(**options)
+        except Exception as failure:  # protobuf's for more than 2 GB; Flower would say nothing
+            text = "the client's state could not be stored, so its next round starts without it: %s"
+            logging.getLogger("flwr").error(text, failure)
+
+    vars(flowers_exit)["FORCE_EXIT_TIMEOUT_SECONDS"] = NO_LIMIT
+    own["push_task_output"] = push_or_log
+    own["install_from_fab"] = install_atomically(own["install_from_fab"])
+    sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
+    module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def install_atomically(install: Callable[..., Path]) -> Callable[..., None]:
+    """Return the function that stores a run's app, so that it stores all of it or nothing.
+
+    Flower's takes a folder that exists for the app, even if the disk was full when it was written,
+    or the process was killed: all later runs of that app would fail.
+    """
+    from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
+    from flwr.supercore.utils import get_flwr_home
+
+    def store(content: bytes, **options: Any) -> None:
+        apps = get_flwr_home() / APP_DIR
+        if any(apps.glob(f"*.{sha256(content).hexdigest()[:FAB_HASH_TRUNCATION]}")):
+            return
+        try:
+            apps.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=apps) as folder:
+                stored = install(content, Path(folder), **options)
+                stored.rename(apps / stored.name)
+        except OSError as error:  # shutil's has a list of (source, destination, reason)
+            text = error.args[0][0][2] if isinstance(error, shutil.Error) else str(error)
+            why = text.partition(": '")[0]  # without the files
+            raise OSError(f"the app cannot be stored in {apps}: {why}; free some space") from None
+
+    return store

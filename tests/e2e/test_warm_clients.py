@@ -27,7 +27,7 @@ NODES = 2
 TIMEOUT = 40  # seconds of a round
 KEYS = {"num-clients": NODES, "num-server-rounds": 3, "round-timeout": TIMEOUT}
 FAULTY = {**KEYS, "task": "tests.support.faulty_task:TASK"}
-SUPEREXEC, FORK_SERVER = "deployment.supernode.executor", "multiprocessing.forkserver"
+FORK_SERVER = "multiprocessing.forkserver"
 
 
 @pytest.fixture(scope="module")
@@ -154,31 +154,54 @@ def restart(deployment, name):
     deployment.wait_for(accepted, 200)
 
 
+def fork_server(device):
+    """Return the process that a device forks its clients from."""
+    servers = (pid for pid, command in session(device.pid).items() if FORK_SERVER in command)
+    (found,) = (pid for pid in servers if parent(pid) == device.pid)
+    return found
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "how",
-    [
-        "SIGTERM",
-        *(pytest.param(f"SIGKILL{of}", marks=pytest.mark.long) for of in ("", " of the SuperExec")),
-    ],
-)
+@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.long)])
 def test_processes_of_a_device_end_together(deployment, hanging, how):
     name, client = hanging
     device = deployment.processes[name]
-    processes = session(device.pid)
-    (superexec,) = (pid for pid, command in processes.items() if SUPEREXEC in command)
-    servers = [pid for pid, command in processes.items() if FORK_SERVER in command]
-    assert parent(superexec) == device.pid
-    assert client in servers
-    assert parent(client) in servers
+    assert parent(client) == fork_server(device)
     if how == "SIGTERM":  # to all processes of the device, as by Ctrl-C or the stop of a service
         os.killpg(device.pid, signal.SIGTERM)
     else:
-        os.kill(superexec if "SuperExec" in how else device.pid, signal.SIGKILL)
+        os.kill(device.pid, signal.SIGKILL)
     status = device.wait(60)
     assert until(lambda: not session(device.pid), 30), session(device.pid)
-    assert status == {"SIGTERM": 0, "SIGKILL": -9}.get(how, 1)
-    assert ("the SuperExec exited" in deployment.log(name)) == ("SuperExec" in how)
-    if "SuperExec" in how:
-        assert "the SuperExec exited with status -9; stopping the SuperNode" in deployment.log(name)
+    assert status == {"SIGTERM": 0, "SIGKILL": -9}[how]
     restart(deployment, name)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_device_without_a_fork_server_replies_for_its_client_and_starts_another(
+    deployment, hanging, tmp_path
+):
+    name, client = hanging
+    device = deployment.processes[name]
+    server = fork_server(device)
+    os.kill(server, signal.SIGKILL)
+    assert until(lambda: "Sent successfully" in deployment.log(name).rpartition("ROUND 1]")[2], 30)
+    assert until(lambda: client not in session(device.pid), 30)
+    deployment.train(tmp_path / "after", **KEYS)
+    assert fork_server(device) != server
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_device_whose_client_is_killed_within_its_reply_ends_and_takes_part_again(
+    deployment, tmp_path
+):
+    Path(deployment.environment[FLAG]).write_text("kill at the reply")
+    run = deployment.start_app(**FAULTY, **{"run-dir": str(tmp_path)})
+    devices = {f"device-{n}": deployment.processes[f"device-{n}"] for n in range(NODES)}
+    deployment.wait_for(lambda: any(device.poll() == 1 for device in devices.values()), 200)
+    (name,) = (name for name, device in devices.items() if device.poll() == 1)
+    assert "a client ended while it handed in its reply" in deployment.log(name)
+    restart(deployment, name)
+    assert run.wait(300) == 0

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from flwr.supernode.runtime import run_clientapp
+
 from tasks.mnist import MNIST_LOGISTIC, prepare
 
 # Environment variables: the flag file's path; the process that never takes it; and how many
@@ -36,6 +38,8 @@ def fail(how):
         hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
     if how == "kill the node":  # the Ray node, whose raylet started this process
         os.kill(os.getppid(), signal.SIGKILL)
+    if how == "kill at the reply":  # when Flower has announced it, before any of it is stored
+        vars(run_clientapp)["push_objects"] = lambda *_, **__: fail("kill")
     if how == "sys.exit":
         sys.exit("this client gives up")
     if how in ("KeyboardInterrupt", "GeneratorExit"):

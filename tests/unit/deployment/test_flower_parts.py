@@ -30,7 +30,6 @@ def test_missing_part_is_named_with_the_fix(monkeypatch, module, name):
 
 def test_missing_argument_is_named(monkeypatch):
     module = import_module("flwr.supernode.runtime.run_clientapp")
-    name = "pull_and_inflate_object_from_tree"
-    monkeypatch.setattr(module, name, lambda initial_backoff, backoff_cap: None)
-    lacks = f"{module.__name__}.{name}(max_tries_per_object=...)"
+    monkeypatch.setattr(module, "install_from_fab", lambda content, install_dir: None)
+    lacks = f"{module.__name__}.install_from_fab(skip_prompt=...)"
     assert f"{lacks}, {FIX}" in why_unfit(SUPERNODE)

@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.exit import exit as flowers_exit
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime import run_clientapp as module
-from deployment.supernode import internals
+from deployment.supernode.client_main import run_clientapp
 from fedavg_app.flower_internals import identify_server
 
 flowers_exit.FORCE_EXIT_TIMEOUT_SECONDS = 0.2
@@ -52,7 +52,7 @@ module.push_message = lambda *_: None
 module.install_from_fab = install_from_fab
 module.get_load_client_app_fn = lambda **_: lambda *_: app
 module.HeartbeatSender = lambda _: SimpleNamespace(start=lambda: None, is_running=False)
-internals.run_clientapp("127.0.0.1:9", "token", os.getppid(), lambda _: None, lambda: None)
+run_clientapp("127.0.0.1:9", "token", os.getppid())
 """
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from deployment.supernode.internals import install_atomically
+from deployment.supernode.client_main import install_atomically
 from tests.support.documents import ROOT
 from tests.support.processes import ran
 
@@ -55,7 +55,7 @@ def test_full_disk_is_one_line_and_the_app_is_stored_once_there_is_space(home):
 
 KILLED = """
 import os, sys
-from deployment.supernode.internals import install_atomically
+from deployment.supernode.client_main import install_atomically
 from tests.unit.deployment.supernode.test_stored_app import CONTENT
 
 def killed(content, install_dir, skip_prompt):

@@ -11,7 +11,6 @@ keep the process forever, and after a heartbeat that was answered with HTTP 500 
 
 import argparse
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -90,10 +89,7 @@ def run_warm(options: Sequence[str], port: str) -> None:
     from deployment.supernode.message_loop import run_supernode
 
     start_fork_server()
-    # Only who knows the secret is given tasks: nobody, since the loop takes them itself.
-    secret = readable_once(secrets.token_bytes(32))
-    words = ["--port", port, "--isolation", "process", "--superexec-auth-secret-file", secret]
-    run_supernode([*options, *words], f"127.0.0.1:{port}")
+    run_supernode([*options, "--port", port, "--isolation", "process"], f"127.0.0.1:{port}")
 
 
 def free_port() -> int:
@@ -102,14 +98,6 @@ def free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
-
-
-def readable_once(secret: bytes) -> str:
-    """Return a path from which this process can read the secret once; no file is written."""
-    read, write = os.pipe()
-    os.write(write, secret)
-    os.close(write)
-    return f"/dev/fd/{read}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
@@ -25,6 +25,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 from flwr.supernode.servicer.runtime import runtime_handlers
+from starlette.exceptions import HTTPException
 
 from deployment.supernode.client_process import Client
 
@@ -65,9 +66,9 @@ class MessageLoop:
     def __init__(self, address: str) -> None:
         loop, handlers = vars(start_client_internal), vars(runtime_handlers)
         self._receive, self._send = loop["_pull_and_store_message"], loop["_push_messages"]
-        self._store_reply = handlers["push_messages"]
+        self._take_task, self._store_reply = handlers["acquire_task"], handlers["push_messages"]
         loop["_pull_and_store_message"], loop["_push_messages"] = self.receive, self.send
-        handlers["push_messages"] = self.store_reply
+        handlers["push_messages"], handlers["acquire_task"] = self.store_reply, _refuse
         self._address = address
         self._message: Any = None
         self._last_message = time.monotonic()
@@ -97,7 +98,7 @@ class MessageLoop:
     def send(self, *, state: Any, object_store: Any, **connection: Any) -> None:
         """Have a client reply to the message, or reply in its place; send the reply."""
         types = [TaskType.CLIENT_APP, TaskType.AGENT_APP]
-        task = runtime_handlers.acquire_task(AcquireTaskRequest(supported_task_types=types), state)
+        task = self._take_task(AcquireTaskRequest(supported_task_types=types), state)
         if token := task.token:  # there is none where Flower has refused the message's app
             client = self.client = Client(self._address, token, self._message.metadata)
             client.wait(lambda: state.get_task_by_token(token) is None)
@@ -144,6 +145,11 @@ def pause(idle: float) -> float:
         idle: The seconds since the last message was replied to.
     """
     return min(max(idle / 10, SHORTEST_PAUSE), LONGEST_PAUSE)
+
+
+def _refuse(*_: Any) -> NoReturn:
+    """Refuse a task to whoever asks for one: they are for the clients that are started here."""
+    raise HTTPException(403)
 
 
 def _with_ordinary_error(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,11 +4,9 @@ import os
 import re
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
-from deployment.supernode.__main__ import readable_once
 from tests.support.documents import ROOT
 from tests.support.processes import ran
 
@@ -91,13 +89,6 @@ def test_supernode_that_cannot_go_on_ends_with_a_line_and_a_status(
     assert done.returncode == 1
     line = f"deployment.supernode: the SuperNode cannot go on ({why}), and exits with status 1"
     assert line in done.stderr.splitlines()
-
-
-def test_secret_can_be_read_once_and_lies_in_no_file():
-    path = readable_once(b"secret")
-    assert Path(path).read_bytes() == b"secret"
-    assert Path(path).read_bytes() == b""
-    assert not Path(path).resolve().exists()
 
 
 CYCLES = """

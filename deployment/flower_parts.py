@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.metadata import version
 from inspect import Parameter, signature
 
-# By "module:name", the arguments that it must take.
+# By "module:name", the arguments that it must take. What a module of this package imports is looked
+# for with that module.
 Parts = Mapping[str, Sequence[str]]
 
 # The versions of which the tests pass.
@@ -26,7 +27,7 @@ SUPERLINK: Parts = {
     "uvicorn.config:LOOP_FACTORIES": (),
 }
 SUPERNODE: Parts = {
-    "flwr.supernode.cli.flower_supernode:flower_supernode": (),
+    "deployment.supernode.message_loop:run_supernode": (),
     "flwr.supernode.start_client_internal:_pull_and_store_message": (
         "receive", "pull_object", "confirm_message_received",
     ),
@@ -35,21 +36,13 @@ SUPERNODE: Parts = {
     "flwr.supernode.servicer.runtime.runtime_handlers:push_messages": ("request", "state", "task"),
     "flwr.supernode.nodestate:NodeState.get_task_by_token": (),
     "flwr.supercore.object_store:ObjectStore.get": (),
-    "flwr.supercore.inflatable.inflatable_object:iterate_object_tree": (),
     "flwr.supercore.constant:TaskType.CLIENT_APP": (),
     "flwr.supercore.constant:TaskType.AGENT_APP": (),
-    "flwr.supercore.run:RunNotRunningException": (),
     "flwr.supercore.runtime:RuntimeHttpClient.from_server_address": (),
-    "flwr.supercore.interceptors:RuntimeTokenHttpInterceptor": (),
     "flwr.supercore.interceptors:RuntimeVersionHttpInterceptor": ("component_name",),
     "flwr.supernode.runtime.run_clientapp:run_clientapp": ("insecure", "parent_pid"),
-    "flwr.supernode.runtime.run_clientapp:push_message": (),
-    "flwr.supernode.runtime.run_clientapp:push_task_output": (),
     "flwr.supernode.runtime.run_clientapp:install_from_fab": ("install_dir", "skip_prompt"),
     "flwr.supercore.exit.exit:FORCE_EXIT_TIMEOUT_SECONDS": (),
-    "flwr.common.constant:APP_DIR": (),
-    "flwr.common.constant:FAB_HASH_TRUNCATION": (),
-    "flwr.supercore.utils:get_flwr_home": (),
 }  # fmt: skip
 
 
@@ -57,8 +50,7 @@ def why_unfit(parts: Parts) -> str | None:
     """Return what the installed Flower lacks, and what helps, in one line; None if nothing."""
     for place, arguments in parts.items():
         if lacks := _lacks(place, arguments):
-            name = f"flwr {version('flwr')}"
-            return f"{name} has no {lacks}, which this needs; run: pip install '{TESTED}'"
+            return f"flwr {version('flwr')} lacks a part ({lacks}); run: pip install '{TESTED}'"
     return None
 
 
@@ -75,7 +67,9 @@ def _lacks(place: str, arguments: Sequence[str]) -> str:
         part = import_module(module)
         for name in names.split("."):
             part = getattr(part, name)
-    except (ImportError, AttributeError):
+    except ImportError as error:
+        return str(error)
+    except AttributeError:
         return f"{module}.{names}"
     if not arguments:
         return ""

@@ -30,14 +30,18 @@ def main() -> None:
     parser.add_argument("--max-reply-bytes", type=int, default=0)
     parser.add_argument("--allow-origin", default="")
     own, sys.argv[1:] = parser.parse_known_args(sys.argv[1:])
+    flowers = argparse.ArgumentParser(add_help=False)
+    flowers.add_argument("--database", default="superlink.db")
+    flowers.add_argument("--host", default="127.0.0.1")
+    given, _ = flowers.parse_known_args()
     # Replies on their way are where the SuperLink puts them afterwards.
-    database = Path(_option("--database", "superlink.db")).resolve()
+    database = Path(given.database).resolve()
     replies, deliveries = Replies(own.max_reply_bytes, str(database.parent)), Deliveries()
     gate = Middleware(Gate, replies=replies, monitor=Monitor(), deliveries=deliveries)
     requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
     page = [Middleware(one_origin, origin=own.allow_origin)] if own.allow_origin else []
     try:
-        _check_host(_option("--host", "127.0.0.1"))
+        _check_host(given.host)
         if not re.fullmatch(r"(https?://[^/*\s]+)?", own.allow_origin):
             raise ValueError(f"--allow-origin {own.allow_origin}: give one as https://example.org")
         run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
@@ -45,14 +49,6 @@ def main() -> None:
         sys.exit(f"superlink: {error}")
     except DatabaseError as error:
         sys.exit(f"superlink: {database}: {error.orig}; free some space, or put back a copy of it")
-
-
-def _option(name: str, default: str) -> str:
-    """Return an option of flower-superlink as it was given."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(name, dest="value", default=default)
-    value: str = parser.parse_known_args()[0].value
-    return value
 
 
 def _check_host(host: str) -> None:

@@ -10,7 +10,6 @@ database: there is nothing yet.
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
@@ -21,7 +20,7 @@ from flwr.proto.runtime_pb2 import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployment.superlink.hand_over import NotStoredError, report_error
+from deployment.superlink.hand_over import report_error
 from deployment.superlink.internals import ids_of_replies
 from deployment.superlink.replies import Replies, tree_nodes
 from deployment.superlink.requests import answer_of, protobuf, read_body
@@ -48,7 +47,6 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._awaited: OrderedDict[str, None] = OrderedDict()
-        self._looking: set[int] = set()  # nodes for which the SuperLink is asked
         # By node: until when, in monotonic seconds, and the objects that must be there before.
         self._nothing: dict[int, tuple[float, list[str] | None]] = {}
         self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
@@ -56,7 +54,6 @@ class Deliveries:
     def posting(self, node_ids: Iterable[int]) -> None:
         """Note that the run is about to post messages to these nodes."""
         for node_id in node_ids:
-            self._looking.discard(node_id)
             self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
 
     def posted(self, objects: dict[int, list[str]], missing: Iterable[str]) -> None:
@@ -90,17 +87,13 @@ class Deliveries:
         self._nothing.pop(node_id, None)
         return False
 
-    def looking(self, node_id: int) -> None:
-        """Note that the SuperLink is about to be asked for messages for a node."""
-        self._looking.add(node_id)
-
     def given(self, node_id: int, number: int) -> None:
         """Note how many messages the SuperLink has given to a node, which it is now to fetch."""
         now = time.monotonic()
         if number:
             self._fetching[node_id] = now + FETCH_SECONDS
-        elif node_id in self._looking:  # the run has posted nothing meanwhile
-            self._nothing[node_id] = now + NOTHING_SECONDS, None
+        else:  # unless the run has posted meanwhile
+            self._nothing.setdefault(node_id, (now + NOTHING_SECONDS, None))
 
     def fetched(self, node_id: int) -> None:
         """Note that a node has confirmed its message."""
@@ -159,8 +152,7 @@ class RunRequests:
 
     async def _end_stalled(self) -> None:
         for given in self._replies.stalled():
-            with suppress(NotStoredError):  # the run is over
-                await report_error(self._app, given, "its upload has stopped", given.scope)
+            await report_error(self._app, given, "its upload has stopped", given.scope)
 
     def _should_ask_superlink(self, message_id: str) -> bool:
         """Return whether the SuperLink may have something for a run that asks for a reply."""

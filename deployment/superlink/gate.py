@@ -10,6 +10,7 @@ and continues, and the run gets an error with the reason in its place.
 import asyncio
 import logging
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.proto.fleet_pb2 import (
@@ -53,6 +54,26 @@ HAND_OVERS = 4
 _log = logging.getLogger("flwr")
 
 
+@dataclass
+class Sent:
+    """A request of the fleet API.
+
+    Attributes:
+        name: The request's.
+        scope: The connection.
+        key: The public key whose owner has signed it; empty where nobody has.
+        node_id: The node of that key, whatever node the request names; 0 for a stranger, whose
+            refusals are not reported to a run.
+        body: Its content; empty if it is too large to be read.
+    """
+
+    name: str
+    scope: Scope
+    key: bytes
+    node_id: int
+    body: bytes = b""
+
+
 class Gate:
     """Serve what an honest device would send; refuse the rest.
 
@@ -80,117 +101,116 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] != "http" or not scope["path"].startswith(FLEET):
-            own = self._monitor.answer(scope["path"]) if scope["type"] == "http" else None
+            found = self._monitor.answer(scope["path"]) if scope["type"] == "http" else None
             try:
-                await (own or self._app)(scope, receive, send)
+                await (found or self._app)(scope, receive, send)
             except (OSError, DatabaseError) as error:  # of a run, whose request fails
                 self._monitor.failed_to_answer(first_line(error))
                 raise
             return
-        name = scope["path"].removeprefix(FLEET)
         headers = dict(reversed(scope["headers"]))  # the first of a name, which Flower reads
-        length, key = int(headers.get(b"content-length", 0)), signer(headers)
-        is_known = key in self._known
+        key, length = signer(headers), int(headers.get(b"content-length", 0))
         node_id, slots = self._known.get(key, self._stranger)
-        if length > (most := self._most_bytes(name, node_id)):
-            async with slots:
-                reason = f"{name} of {length} bytes, at most {most} are read"
-                refusal = await self._refuse(413, reason, name, scope, node_id)
-            await refusal(scope, receive, send)
-            return
+        sent = Sent(scope["path"].removeprefix(FLEET), scope, key, node_id)
+        most = self._most_bytes(sent)
         # A device that is slow holds its own slots; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
-        async with slots if is_known else nullcontext():
-            body = await read_body(receive)
+        async with slots if node_id else nullcontext():
+            body = await read_body(receive) if length <= most else b""
             if body is None:
                 return
-            async with nullcontext() if is_known else slots:
-                answer, served = await self._serve(name, body, scope, node_id)
-            if served and key and key not in self._known:
-                self._known[key] = served, asyncio.Semaphore(CONCURRENT)
+            sent.body = body
+            async with nullcontext() if node_id else slots:
+                if length <= most:
+                    answer = await self._answer(sent)
+                else:
+                    reason = f"{sent.name} of {length} bytes, at most {most} are read"
+                    answer = await self._refuse(sent, reason, 413)
             # Only now, since the device may at once send what this allows.
             await answer(scope, receive, send)
 
-    def _most_bytes(self, name: str, node_id: int) -> int:
-        if name == ANNOUNCE:
-            return self._replies.most_announced(node_id)
-        return MAX_OBJECT_BYTES if name == OBJECT and node_id else MAX_OTHER_BODY_BYTES
+    def _most_bytes(self, sent: Sent) -> int:
+        if sent.name == ANNOUNCE:
+            return self._replies.most_announced(sent.node_id)
+        return MAX_OBJECT_BYTES if sent.name == OBJECT and sent.node_id else MAX_OTHER_BODY_BYTES
 
-    async def _serve(
-        self, name: str, body: bytes, scope: Scope, node_id: int
-    ) -> tuple[Response, int]:
-        """Return the answer to a request, and the node that has signed it, 0 for none.
-
-        Args:
-            name: The request's.
-            body: Its content.
-            scope: The connection.
-            node_id: The node whose key signed it, whatever node it names; 0 for a stranger, whose
-                refusals are not reported to the run.
-        """
-        request: Any = None
+    async def _answer(self, sent: Sent) -> Response:
+        """Return the answer to a request, which is a refusal or a failure if need be."""
         try:
-            if name in REQUESTS:
-                request = REQUESTS[name].FromString(body)
-            named = request.node.node_id if request is not None else 0
-            if name in (ANNOUNCE, OBJECT):
-                answer = await self._receive(request, scope, node_id)
-                self._monitor.served(len(body), len(answer.body))
-                return answer, node_id
-            if isinstance(request, ConfirmMessageReceivedRequest):
-                self._replies.check_confirmed(request)
-            elif isinstance(request, PullMessagesRequest):
-                if named == node_id and self._deliveries.has_nothing(node_id):
-                    self._monitor.asked(node_id, PullMessagesResponse())
-                    return protobuf(), node_id
-                self._deliveries.looking(named)
-            answer = await answer_of(self._app, scope, body)
-        except (RefusedError, DecodeError) as error:
-            reason = f"{type(error).__name__}: {error}" if request is None else str(error)
-            return await self._refuse(403, reason, name, scope, node_id), 0
+            answer = await self._judge(sent)
+        except RefusedError as error:
+            return await self._refuse(sent, str(error), 403)
         except (OSError, DatabaseError) as error:  # the disk is full, or the database locked
             self._monitor.failed_to_answer(first_line(error))
             # A SuperNode repeats the request; after a status of 500 it would end.
-            return JSONResponse({"detail": "the SuperLink cannot store anything now"}, 503), 0
+            return JSONResponse({"detail": "the SuperLink cannot store anything now"}, 503)
         except Exception as error:
             self._monitor.failed_to_answer(f"{type(error).__name__}: {error}")
             raise
-        if answer.status_code == 401:
-            client = scope.get("client") or ("unknown", 0)
-            self._monitor.unauthorised(f"node {node_id}" if node_id else client[0], name)
-        elif answer.status_code >= 500:
-            self._monitor.failed_to_answer(f"it answers with status {answer.status_code}")
-        if answer.status_code != 200:
-            return answer, 0
-        content = bytes(answer.body)
-        self._monitor.served(len(body), len(content))
-        if name == "activate-node":
-            named = int(ActivateNodeResponse.FromString(content).node_id)
-        elif isinstance(request, PullMessagesRequest):
-            given = PullMessagesResponse.FromString(content)
-            self._replies.note_given(named, given)
-            self._monitor.asked(named, given)
-            self._deliveries.given(named, len(given.messages_list))
-        elif isinstance(request, ConfirmMessageReceivedRequest):
-            self._deliveries.fetched(named)
-        return answer, named
+        client = sent.scope.get("client") or ("unknown", 0)
+        source = f"node {sent.node_id}" if sent.node_id else client[0]
+        self._monitor.answered(source, sent.name, len(sent.body), answer)
+        return answer
 
-    async def _receive(self, request: Any, scope: Scope, node_id: int) -> Response:
-        """Receive the announcement of a reply or one of its objects; return the answer.
+    async def _judge(self, sent: Sent) -> Response:
+        """Return the answer to a request.
 
         Raises:
             RefusedError: It is not to be served.
         """
-        if not node_id or request.node.node_id != node_id:
-            raise RefusedError(f"it is not signed with the key of node {request.node.node_id}")
+        if sent.name not in REQUESTS:
+            return await self._pass(sent)
+        try:
+            request = REQUESTS[sent.name].FromString(sent.body)
+        except DecodeError as error:
+            raise RefusedError(f"DecodeError: {error}") from error
+        named: int = request.node.node_id
+        if isinstance(request, PullMessagesRequest):
+            return await self._give(sent, named)
+        if isinstance(request, ConfirmMessageReceivedRequest):
+            self._replies.check_confirmed(request)
+            answer = await self._pass(sent, named)
+            if answer.status_code == 200:
+                self._deliveries.fetched(named)
+            return answer
+        if not sent.node_id or named != sent.node_id:
+            raise RefusedError(f"it is not signed with the key of node {named}")
         if isinstance(request, PushMessagesRequest):
-            opened = self._replies.announce(request, scope)
-            self._monitor.replied(node_id)
+            opened = self._replies.announce(request, sent.scope)
+            self._monitor.replied(named)
             return protobuf(opened.SerializeToString())
-        stored = protobuf(PushObjectResponse(stored=True).SerializeToString())
+        await self._receive(request, sent.scope)
+        return protobuf(PushObjectResponse(stored=True).SerializeToString())
+
+    async def _pass(self, sent: Sent, named: int = 0) -> Response:
+        """Return the SuperLink's answer, which vouches that the key is that of the node named."""
+        answer = await answer_of(self._app, sent.scope, sent.body)
+        if answer.status_code == 200 and sent.key and not sent.node_id:
+            if sent.name == "activate-node":
+                named = int(ActivateNodeResponse.FromString(bytes(answer.body)).node_id)
+            if named:
+                self._known.setdefault(sent.key, (named, asyncio.Semaphore(CONCURRENT)))
+        return answer
+
+    async def _give(self, sent: Sent, named: int) -> Response:
+        """Return the answer to a device that asks for a message."""
+        given = PullMessagesResponse()
+        if named == sent.node_id and self._deliveries.has_nothing(named):
+            self._monitor.asked(named, given)
+            return protobuf()
+        answer = await self._pass(sent, named)
+        if answer.status_code == 200:
+            given.ParseFromString(bytes(answer.body))
+            self._replies.note_given(named, given)
+            self._monitor.asked(named, given)
+            self._deliveries.given(named, len(given.messages_list))
+        return answer
+
+    async def _receive(self, request: PushObjectRequest, scope: Scope) -> None:
+        """Receive an object of a reply that was announced; hand the reply over with the last."""
         given = self._replies.receiving(request)
         if (upload := given.upload) is None:  # it has arrived: an answer was lost
-            return stored
+            return
         given.scope = scope
         async with upload.lock:
             was_complete = upload.is_complete
@@ -200,7 +220,6 @@ class Gate:
             task = asyncio.create_task(self._hand_over(given))
             self.handing_over.add(task)
             task.add_done_callback(self.handing_over.discard)
-        return stored
 
     async def _hand_over(self, given: DeliveredMessage) -> None:
         """Hand over a reply that has come; where that fails, the run gets an error instead."""
@@ -208,35 +227,20 @@ class Gate:
             try:
                 await hand_over(self._app, given)
             except Exception as error:  # whatever the SuperLink raises, such as a locked database
-                if not isinstance(error, NotStoredError) or error.is_failure:
+                if not isinstance(error, NotStoredError) or not 400 <= error.args[0] < 500:
                     self._monitor.failed_to_answer(first_line(error))
                 _log.warning("a reply of node %d is lost: %s", given.node_id, error)
-                await self._report(given, f"it could not be stored: {error}", given.scope)
+                reason = f"it could not be stored: {error}"
+                await report_error(self._app, given, reason, given.scope)
 
-    async def _refuse(
-        self, status: int, reason: str, name: str, scope: Scope, node_id: int
-    ) -> Response:
-        """Return the answer to a request that is not served; let the run know if it was a reply's.
-
-        Args:
-            status: The answer's.
-            reason: Why it is not served.
-            name: The request's.
-            scope: The connection.
-            node_id: The node whose key signed it; 0 for a stranger.
-        """
-        self._monitor.refused(node_id, name, reason)
-        if node_id and name in (ANNOUNCE, OBJECT):
-            given = self._replies.ended_by(node_id, is_object=name == OBJECT)
+    async def _refuse(self, sent: Sent, reason: str, status: int) -> Response:
+        """Return the answer to a request that is not served; let the run know if it was a reply."""
+        self._monitor.refused(sent.node_id, sent.name, reason)
+        if sent.node_id and sent.name in (ANNOUNCE, OBJECT):
+            given = self._replies.ended_by(sent.node_id, is_object=sent.name == OBJECT)
             if given is not None:
-                await self._report(given, reason, scope)
+                await report_error(self._app, given, reason, sent.scope)
         return JSONResponse({"detail": f"refused: {reason}"}, status)
-
-    async def _report(self, given: DeliveredMessage, reason: str, scope: Scope) -> None:
-        try:
-            await report_error(self._app, given, reason, scope)
-        except NotStoredError as error:
-            _log.warning("could not report an error of node %d: %s", given.node_id, error)
 
 
 def first_line(error: Exception) -> str:

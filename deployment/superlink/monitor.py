@@ -5,7 +5,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.proto.fleet_pb2 import PullMessagesResponse
@@ -25,25 +24,34 @@ SOURCES = 1000
 _log = logging.getLogger("flwr")
 
 
-@dataclass
 class Monitor:
     """Counts what devices send, and answers ``/metrics`` and ``/health``."""
 
-    last_seen: dict[int, float] = field(default_factory=dict)  # by node, in monotonic seconds
-    last_reply: dict[int, float] = field(default_factory=dict)
-    replies: Counter[int] = field(default_factory=Counter)
-    refusals: Counter[tuple[int, str]] = field(default_factory=Counter)
-    strangers: Counter[str] = field(default_factory=Counter)  # by node or address
-    bytes_in: int = 0
-    bytes_out: int = 0
-    run_id: int = 0
-    server_round: int = 0
-    last_failure: float = -math.inf
+    def __init__(self) -> None:
+        self.last_seen: dict[int, float] = {}  # by node, in monotonic seconds
+        self.last_reply: dict[int, float] = {}
+        self.replies: Counter[int] = Counter()
+        self.refusals: Counter[tuple[int, str]] = Counter()
+        self.strangers: Counter[str] = Counter()  # by node or address
+        self.bytes = Counter({"in": 0, "out": 0})
+        self.run_id = self.server_round = 0
+        self.last_failure = -math.inf
 
-    def served(self, bytes_in: int, bytes_out: int) -> None:
-        """Count the bytes of a request that was served."""
-        self.bytes_in += bytes_in
-        self.bytes_out += bytes_out
+    def answered(self, source: str, name: str, length: int, answer: Response) -> None:
+        """Count a request by its answer's status.
+
+        Args:
+            source: The node whose key signed it, or the address of a stranger.
+            name: The request's.
+            length: Its bytes.
+            answer: The answer.
+        """
+        if answer.status_code == 200:
+            self.bytes.update({"in": length, "out": len(answer.body)})
+        elif answer.status_code == 401:
+            self._unauthorised(source, name)
+        elif answer.status_code >= 500:
+            self.failed_to_answer(f"it answers with status {answer.status_code}")
 
     def asked(self, node_id: int, given: PullMessagesResponse) -> None:
         """Note that a device has asked for messages, and what the run sends it."""
@@ -73,13 +81,8 @@ class Monitor:
         if of_node <= LOGGED or self.refusals[node_id, name] == 1:
             _log.warning("refused %s of node %d: %s", name, node_id, reason[:500])
 
-    def unauthorised(self, source: str, name: str) -> None:
-        """Count a request whose signature is not that of the node it names, and log the first.
-
-        Args:
-            source: The node whose key signed it, or the address of a stranger.
-            name: The request's.
-        """
+    def _unauthorised(self, source: str, name: str) -> None:
+        """Count a request whose signature is not that of the node it names, and log the first."""
         if source not in self.strangers and len(self.strangers) >= SOURCES:
             source = "others"
         self.strangers[source] += 1
@@ -100,39 +103,33 @@ class Monitor:
         return time.monotonic() - self.last_failure < FAILED_SECONDS
 
     def _metrics(self) -> str:
-        now = time.monotonic()
+        """Return all metrics in Prometheus' format: a value for each set of labels."""
+        now, lines = time.monotonic(), []
         online = sum(now - last < ONLINE_SECONDS for last in self.last_seen.values())
-        since = {node: f"{now - last:.1f}" for node, last in self.last_reply.items()}
-        lines = [
-            *_family("nodes_online", "Devices that asked in the last minute.", {"": online}),
-            *_family("run", "The round of the run that sent the last message.",
-                     {f'run_id="{self.run_id}"': self.server_round}),
-            *_family("replies_total", "Replies that were announced.", _labelled(self.replies)),
-            *_family("last_reply_seconds", "Seconds since the last reply.", _labelled(since)),
-            *_family("refused_total", "Requests that were refused.",
-                     {f'node="{node}",request="{name}"': count
-                      for (node, name), count in self.refusals.items()}),
-            *_family("unauthorised_total", "Requests without a valid signature.",
-                     _labelled(self.strangers, "source")),
-            *_family("connections_open", "Connections that are open.",
-                     {"": BoundedHTTPProtocol.connected.total()}),
-            *_family("connections_refused_total", "Connections beyond the bound.",
-                     _labelled(BoundedHTTPProtocol.refused, "address")),
-            *_family("bytes_total", "Bytes of requests and of answers.",
-                     {'direction="in"': self.bytes_in, 'direction="out"': self.bytes_out}),
-        ]  # fmt: skip
+        since = {node: round(now - last, 1) for node, last in self.last_reply.items()}
+        refusals = {f'{{node="{node}",request="{name}"}}': count
+                    for (node, name), count in self.refusals.items()}  # fmt: skip
+        for name, text, values in (
+            ("nodes_online", "Devices that asked in the last minute.", {"": online}),
+            ("run", "The round of the run that sent the last message.",
+             {f'{{run_id="{self.run_id}"}}': self.server_round}),
+            ("replies_total", "Replies that were announced.", _labelled(self.replies)),
+            ("last_reply_seconds", "Seconds since the last reply.", _labelled(since)),
+            ("refused_total", "Requests that were refused.", refusals),
+            ("unauthorised_total", "Requests without a valid signature.",
+             _labelled(self.strangers, "source")),
+            ("connections_open", "Connections that are open.",
+             {"": BoundedHTTPProtocol.connected.total()}),
+            ("connections_refused_total", "Connections beyond the bound.",
+             _labelled(BoundedHTTPProtocol.refused, "address")),
+            ("bytes_total", "Bytes of requests and of answers.",
+             _labelled(self.bytes, "direction")),
+        ):  # fmt: skip
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP fedavg_{name} {text}", f"# TYPE fedavg_{name} {kind}"]
+            lines += [f"fedavg_{name}{labels} {value}" for labels, value in values.items()]
         return "\n".join(lines) + "\n"
 
 
 def _labelled(values: Mapping[Any, Any], label: str = "node") -> dict[str, Any]:
-    return {f'{label}="{key}"': value for key, value in values.items()}
-
-
-def _family(name: str, text: str, values: Mapping[str, Any]) -> list[str]:
-    """Return a metric's lines in Prometheus' format: a value for each set of labels."""
-    kind = "counter" if name.endswith("_total") else "gauge"
-    samples = [
-        f"fedavg_{name}{{{labels}}} {value}" if labels else f"fedavg_{name} {value}"
-        for labels, value in values.items()
-    ]
-    return [f"# HELP fedavg_{name} {text}", f"# TYPE fedavg_{name} {kind}", *samples]
+    return {f'{{{label}="{key}"}}': value for key, value in values.items()}

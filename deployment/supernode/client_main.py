@@ -11,6 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
+from flwr.supercore.exit import exit as flowers_exit
+from flwr.supercore.utils import get_flwr_home
+from flwr.supernode.runtime import run_clientapp as module
+
 from deployment.supernode import end_with_parent
 
 # More seconds than any client takes to hand in its state.
@@ -59,9 +64,6 @@ def run_clientapp(address: str, token: str, parent_pid: int) -> None:
     in however long that takes: Flower gives 5 s to all that is done at a client's exit, and a state
     that takes longer would be lost, of which nothing would tell.
     """
-    from flwr.supercore.exit import exit as flowers_exit
-    from flwr.supernode.runtime import run_clientapp as module
-
     own = vars(module)
     push_task_output = own["push_task_output"]
 
@@ -85,8 +87,6 @@ def install_atomically(install: Callable[..., Path]) -> Callable[..., None]:
     Flower's takes a folder that exists for the app, even if the disk was full when it was written,
     or the process was killed: all later runs of that app would fail.
     """
-    from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
-    from flwr.supercore.utils import get_flwr_home
 
     def store(content: bytes, **options: Any) -> None:
         apps = get_flwr_home() / APP_DIR

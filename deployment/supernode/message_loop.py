@@ -9,7 +9,8 @@ Flower has no setting for any of this.
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
@@ -90,7 +91,7 @@ class MessageLoop:
 
         options["receive"] = note
         for name in ("pull_object", "confirm_message_received"):
-            options[name] = _with_ordinary_error(options[name])
+            options[name] = _ordinary_error()(options[name])
         while (run_id := self._receive(**options)) is None:
             time.sleep(pause(time.monotonic() - self._last_message))
         return cast("int", run_id)
@@ -152,17 +153,14 @@ def _refuse(*_: Any) -> NoReturn:
     raise HTTPException(403)
 
 
-def _with_ordinary_error(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, with an ordinary error where the message's run has ended.
+@contextmanager
+def _ordinary_error() -> Iterator[None]:
+    """Raise an ordinary error where the message's run has ended.
 
     Flower's is a `BaseException`, which skips what its loop does where it cannot receive a message:
     the message and its task would stay, and block the messages of later runs.
     """
-
-    def call(*arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except RunNotRunningException as error:
-            raise RuntimeError("the run has ended") from error
-
-    return call
+    try:
+        yield
+    except RunNotRunningException as error:
+        raise RuntimeError("the run has ended") from error

@@ -7,7 +7,7 @@ import pytest
 
 from deployment.flower_parts import SUPERLINK, SUPERNODE, why_unfit
 
-FIX = "which this needs; run: pip install 'flwr>=1.41,<1.43'"
+FIX = "run: pip install 'flwr>=1.41,<1.43'"
 
 
 @pytest.mark.parametrize("parts", [SUPERLINK, SUPERNODE], ids=["superlink", "supernode"])
@@ -19,12 +19,12 @@ def test_installed_flower_has_all(parts):
     ("module", "name"),
     [
         ("flwr.supernode.start_client_internal", "_pull_and_store_message"),
-        ("flwr.supernode.runtime.run_clientapp", "push_message"),
+        ("flwr.supernode.servicer.runtime.runtime_handlers", "push_messages"),
     ],
 )
 def test_missing_part_is_named_with_the_fix(monkeypatch, module, name):
     monkeypatch.delattr(import_module(module), name)
-    expected = f"flwr {version('flwr')} has no {module}.{name}, {FIX}"
+    expected = f"flwr {version('flwr')} lacks a part ({module}.{name}); {FIX}"
     assert why_unfit(SUPERNODE) == expected
 
 
@@ -32,4 +32,4 @@ def test_missing_argument_is_named(monkeypatch):
     module = import_module("flwr.supernode.runtime.run_clientapp")
     monkeypatch.setattr(module, "install_from_fab", lambda content, install_dir: None)
     lacks = f"{module.__name__}.install_from_fab(skip_prompt=...)"
-    assert f"{lacks}, {FIX}" in why_unfit(SUPERNODE)
+    assert f"({lacks}); {FIX}" in why_unfit(SUPERNODE)

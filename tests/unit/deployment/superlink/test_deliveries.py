@@ -16,7 +16,7 @@ from deployment.superlink.gate import Gate
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.replies import Replies
 from tests.support.gated_device import NODE, Device, as_sent, record
-from tests.unit.deployment.superlink.test_gate import SuperLink, answer
+from tests.unit.deployment.superlink.test_gate import OPENED, SuperLink, answer
 
 STORED = PushObjectResponse(stored=True).SerializeToString()
 
@@ -164,6 +164,7 @@ def test_run_is_given_a_reply_once_all_of_its_objects_are_there():
 
 def test_run_gets_an_error_instead_of_a_reply_whose_upload_stopped(clock):
     link, wanted, pushes = replying()
+    link.superlink.answers[0] = OPENED
     link.ask("push-object", pushes[0])
     assert asked_for(link, wanted) == []
     clock.now += replies_module.STALLED_SECONDS + 1

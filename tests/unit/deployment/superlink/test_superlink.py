@@ -38,7 +38,7 @@ def test_host_that_the_own_processes_could_not_use_is_one_line(host):
     [
         (
             "import flwr.superlink.extensions as e; del e.get_middleware",
-            "has no flwr.superlink.extensions.get_middleware",
+            "lacks a part (flwr.superlink.extensions.get_middleware)",
         ),
         pytest.param(
             "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",

@@ -51,25 +51,23 @@ class Deliveries:
         self._nothing: dict[int, tuple[float, list[str] | None]] = {}
         self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
 
-    def posting(self, node_ids: Iterable[int]) -> None:
-        """Note that the run is about to post messages to these nodes."""
-        for node_id in node_ids:
-            self._nothing[node_id] = time.monotonic() + NOTHING_SECONDS, None
+    def posting(self, request: PushAppMessagesRequest) -> None:
+        """Note that the run is about to post messages."""
+        for message in request.messages_list:
+            until = time.monotonic() + NOTHING_SECONDS
+            self._nothing[message.metadata.dst_node_id] = until, None
 
-    def posted(self, objects: dict[int, list[str]], missing: Iterable[str]) -> None:
-        """Note that the run has posted messages.
-
-        Args:
-            objects: The ids of all objects of each node's message.
-            missing: The objects that the run is now to upload.
-        """
+    def posted(self, request: PushAppMessagesRequest, missing: Iterable[str]) -> None:
+        """Note that the run has posted messages, and is now to upload the missing objects."""
         self._awaited.update(dict.fromkeys(missing))
         while len(self._awaited) > AWAITED:
             self._awaited.popitem(last=False)
-        self.posting(objects)
-        for node_id, names in objects.items():
-            awaited = [name for name in names if name in self._awaited]
-            self._nothing[node_id] = self._nothing[node_id][0], awaited
+        self.posting(request)
+        pairs = zip(request.messages_list, request.message_object_trees, strict=True)
+        for message, tree in pairs:
+            until, before = self._nothing[message.metadata.dst_node_id]
+            names = [node.object_id for node in tree_nodes(tree) if node.object_id in self._awaited]
+            self._nothing[message.metadata.dst_node_id] = until, [*(before or ()), *names]
 
     def stored(self, object_id: str) -> None:
         """Note that an object of the run has arrived."""
@@ -119,11 +117,10 @@ class RunRequests:
         if name not in REQUESTS:
             await self._app(scope, receive, send)
             return
-        body = await read_body(receive)
+        body = await read_body(scope, receive)
         if body is None:
             return
         request = REQUESTS[name].FromString(body)
-        objects: dict[int, list[str]] = {}
         if name == "pull-messages":
             await self._end_stalled()
             ids = ids_of_replies(request)
@@ -135,16 +132,12 @@ class RunRequests:
                     await protobuf()(scope, receive, send)
                     return
         elif name == "push-messages":
-            pairs = zip(request.messages_list, request.message_object_trees, strict=True)
-            for message, tree in pairs:
-                ids = objects.setdefault(message.metadata.dst_node_id, [])
-                ids += [node.object_id for node in tree_nodes(tree)]
-            self._deliveries.posting(objects)
+            self._deliveries.posting(request)
         answer = await answer_of(self._app, scope, body)
         content = bytes(answer.body) if answer.status_code == 200 else b""
         if name == "push-messages":
             opened = PushAppMessagesResponse.FromString(content)
-            self._deliveries.posted(objects, opened.objects_to_push)
+            self._deliveries.posted(request, opened.objects_to_push)
         elif name == "push-object" and PushObjectResponse.FromString(content).stored:
             self._replies.note_posted(request.object_id, request.object_content)
             self._deliveries.stored(request.object_id)

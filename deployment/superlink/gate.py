@@ -116,7 +116,7 @@ class Gate:
         # A device that is slow holds its own slots; strangers share theirs, so these are held
         # neither while a request is read nor while its answer is sent.
         async with slots if node_id else nullcontext():
-            body = await read_body(receive) if length <= most else b""
+            body = await read_body(scope, receive) if length <= most else b""
             if body is None:
                 return
             sent.body = body

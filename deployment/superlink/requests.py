@@ -8,6 +8,7 @@ from typing import Any
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope
 
@@ -40,16 +41,12 @@ def signer(headers: Mapping[bytes, bytes]) -> bytes:
     return key if is_signed else b""
 
 
-async def read_body(receive: Receive) -> bytes | None:
+async def read_body(scope: Scope, receive: Receive) -> bytes | None:
     """Return a request's body; None where the connection was closed before its end."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
+    try:
+        return await Request(scope, receive).body()
+    except ClientDisconnect:
+        return None
 
 
 def protobuf(content: bytes = b"") -> Response:

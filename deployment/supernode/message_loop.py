@@ -6,10 +6,9 @@ starts the client of a message, when all of the message is there, and then waits
 Flower has no setting for any of this.
 """
 
-import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -19,9 +18,7 @@ from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.run import RunNotRunningException
-from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
@@ -34,8 +31,6 @@ from deployment.supernode.client_process import Client
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.3, 3.0
 # What the server is told of a client that ended without a reply.
 REASON = "the client's process was killed, crashed, or was ended at its message's expiry"
-
-_log = logging.getLogger("flwr")
 
 
 def run_supernode(arguments: list[str], address: str) -> None:
@@ -99,12 +94,13 @@ class MessageLoop:
     def send(self, *, state: Any, object_store: Any, **connection: Any) -> None:
         """Have a client reply to the message, or reply in its place; send the reply."""
         types = [TaskType.CLIENT_APP, TaskType.AGENT_APP]
-        task = self._take_task(AcquireTaskRequest(supported_task_types=types), state)
-        if token := task.token:  # there is none where Flower has refused the message's app
+        taken = self._take_task(AcquireTaskRequest(supported_task_types=types), state)
+        if token := taken.token:  # there is none where Flower has refused the message's app
             client = self.client = Client(self._address, token, self._message.metadata)
             client.wait(lambda: state.get_task_by_token(token) is None)
             if client.reply is None:
-                self._reply_in_its_place(token)
+                if state.get_task_by_token(token):  # or Flower has replied, after a silent minute
+                    self._reply_in_its_place(state, taken.task)
             elif not all(object_store.get(part.object_id) for part in client.reply):
                 raise ConnectionError("a client ended while it handed in its reply")
         self._send(state=state, object_store=object_store, **connection)
@@ -117,23 +113,22 @@ class MessageLoop:
             self.client.reply = [part for tree in trees for part in iterate_object_tree(tree)]
         return self._store_reply(request, state, task)
 
-    def _reply_in_its_place(self, token: str) -> None:
+    def _reply_in_its_place(self, state: Any, task: Any) -> None:
         """Reply with an error at once; without this the server waits a minute for Flower's."""
         reply = Message(Error(ErrorCode.CLIENT_APP_CRASHED, REASON), reply_to=self._message)
-        # Of its context Flower's function reads these two.
-        metadata = reply.metadata
-        context: Any = SimpleNamespace(node_id=metadata.src_node_id, run_id=metadata.run_id)
-        interceptors: list[Any] = [
-            RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
-            RuntimeTokenHttpInterceptor(token),
-        ]
-        http = RuntimeHttpClient.from_server_address(self._address, True, None, interceptors)
-        try:
-            with http:
-                push_message(http, reply, context)
-                push_task_output(http, None, SubStatus.FAILED, REASON)
-        except Exception as error:  # Flower has replied, since the client was silent for a minute
-            _log.warning("Could not report a client that ended without a reply: %s", error)
+
+        def call(handler: str) -> Callable[[Any], Any]:
+            return lambda request: getattr(runtime_handlers, handler)(request, state, task)
+
+        # What Flower's functions use of a client's connection and of its context.
+        connection: Any = SimpleNamespace(
+            PushMessages=call("push_messages"),
+            PushObject=call("push_object"),
+            PushTaskOutput=call("push_task_output"),
+        )
+        context: Any = SimpleNamespace(node_id=state.get_node_id(), run_id=task.run_id)
+        push_message(connection, reply, context)
+        push_task_output(connection, None, SubStatus.FAILED, REASON)
 
 
 def pause(idle: float) -> float:

@@ -107,8 +107,9 @@ def test_message_that_is_posted_during_a_look_is_not_missed():
     """The SuperLink found nothing, and answers after the run has posted."""
     deliveries = Deliveries()
     assert not deliveries.has_nothing(NODE)
-    deliveries.posting([NODE])
-    deliveries.posted({NODE: ["a"]}, [])
+    request, *_ = posted(Device(), [])
+    deliveries.posting(request)
+    deliveries.posted(request, [])
     deliveries.given(NODE, 0)
     assert not deliveries.has_nothing(NODE)
 

@@ -125,15 +125,15 @@ def _optimizer_state(
     The state changes last, and not at all if the work inside raises or nothing is to be kept. A
     client that lost its state begins anew.
     """
-    own = client.task.train is not None
-    if not settings.keeps_memory and not own:
+    has_loop = client.task.train is not None
+    if not settings.keeps_memory and not has_loop:
         yield None
         return
-    key = OWN_LOOP if own else MOMENTUM if settings.is_sgd else OPTIMIZER
+    key = OWN_LOOP if has_loop else MOMENTUM if settings.is_sgd else OPTIMIZER
     memory = from_record(find_record(context.state, key, ArrayRecord) or ArrayRecord())
     yield memory
 
-    if memory or not own:
+    if memory or not has_loop:
         context.state[key] = to_record(memory)
 
 

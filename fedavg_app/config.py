@@ -384,8 +384,8 @@ def migrate_saved_keys(saved: Mapping[str, Any]) -> dict[str, Any]:
     if (accuracy := values.pop("target-accuracy", "auto")) != "auto":
         values["target"] = accuracy or "none"
     if by := values.pop("partition-by", ""):
-        own = values.get("partition-args", "")
-        values["partition-args"] = ", ".join(filter(None, (own, inline({"by": by}))))
+        given = values.get("partition-args", "")
+        values["partition-args"] = ", ".join(filter(None, (given, inline({"by": by}))))
     for key, unused in (("link-work", ""), ("untrained-clients", "left-out")):
         if values.get(key) == unused:
             del values[key]

@@ -195,9 +195,9 @@ class Devices:
     def __getitem__(self, client: int) -> DeviceClass:
         kind: DeviceClass = self._classes[self._drawn[client]]
         rate, computing = np.exp(kind.spread * self._normal[client]).tolist()
-        own = {
+        rates = {
             "up": kind.up * rate,
             "down": kind.down * rate,
             "computing": kind.computing * computing,
         }
-        return kind.model_copy(update=own)
+        return kind.model_copy(update=rates)

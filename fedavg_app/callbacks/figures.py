@@ -5,11 +5,9 @@ import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from statistics import fmean
 from textwrap import fill
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,7 +22,7 @@ from PIL import Image
 
 from fedavg_app.callbacks.base import TrainingRun
 from fedavg_app.errors import ConfigError
-from fedavg_app.results.history import RoundMetrics, TrainingResult
+from fedavg_app.results.history import RoundMetrics, TrainingResult, statistic
 from fedavg_app.results.run_folder import reporting_write_errors
 from fedavg_app.training_plan import TrainingPlan
 from tasks.base import is_cross_entropy
@@ -72,11 +70,11 @@ def _metric(history: Sequence[RoundMetrics], name: str, target: float | None, ti
     axes = figure.axes[0]
     for on, style in (("tested", "-"), ("validation_metrics", "--")):
         points = [
-            (own.round, getattr(own, on)[name]) for own in history if name in getattr(own, on)
+            (each.round, getattr(each, on)[name]) for each in history if name in getattr(each, on)
         ]
         label = "test set" if on == "tested" else "validation examples"
         _plot(axes, points, color=BLUE, linestyle=style, label=label)
-    _plot_clients(axes, [own for own in history if own.client_values.get(name)], name)
+    _plot_clients(axes, [each for each in history if each.client_values.get(name)], name)
     _finish(axes, target)
     return figure
 
@@ -86,12 +84,17 @@ def _plot_clients(axes: Axes, history: Sequence[RoundMetrics], name: str) -> Non
     if not history:
         return
     rounds = [metrics.round for metrics in history]
-    values = [list(metrics.client_values[name].values()) for metrics in history]
-    low, high = zip(*(np.percentile(own, (10, 90)) for own in values), strict=True)
     # If less is better, the tenth that the history has is the 90th percentile.
-    worst = max if f"{name}-p90" in history[-1].client_metrics else min
-    axes.plot(rounds, list(map(fmean, values)), color=ORANGE, label="mean of the clients")
-    axes.plot(rounds, list(map(worst, values)), ":", color=ORANGE, label="worst client")
+    higher = f"{name}-p90" not in history[-1].client_metrics
+    mean, worst, low, high = (
+        [
+            statistic(each.client_values[name].values(), of, higher_is_better=higher)
+            for each in history
+        ]
+        for of in ("mean", "worst", "p10", "p90")
+    )
+    axes.plot(rounds, mean, color=ORANGE, label="mean of the clients")
+    axes.plot(rounds, worst, ":", color=ORANGE, label="worst client")
     axes.fill_between(
         rounds, low, high, color=ORANGE, alpha=0.2, label="10th to 90th percentile of the clients"
     )

@@ -92,11 +92,11 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
     no_grid = cast(Grid, None)
     nodes = list(range(1, cohort_size(config.fraction_train, config.num_clients) + 1))
     for name in strategies.names():
-        own = config.model_copy(update={"strategy": name})
+        chosen = config.model_copy(update={"strategy": name})
         try:
-            strategy, work = make_strategy(own, model), resolve_work(own, task)
+            strategy, work = make_strategy(chosen, model), resolve_work(chosen, task)
             for check_parts in CHECKS:
-                check_parts(Components(own, task, model, work, strategy))
+                check_parts(Components(chosen, task, model, work, strategy))
         except ConfigError as error:
             yield f"  {name:12} {error}"
             continue

@@ -1,14 +1,11 @@
 """Statistics of the clients' own values in the last round in which they tested."""
 
 import re
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-
-import numpy as np
+from collections.abc import Collection, Sequence
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.results.history import RoundMetrics
+from fedavg_app.results.history import RoundMetrics, statistic
 
 # The beginning of the names of columns with such a statistic, as in "client:p10".
 OF_CLIENTS = "client:"
@@ -16,21 +13,11 @@ COLUMN = re.compile(rf"{OF_CLIENTS}(mean|worst|p(100|\d\d?))")
 SHOWN = ("mean", "p10", "p90", "worst")
 
 
-def last_test(run: FinishedRun) -> tuple[RoundMetrics, Mapping[int, float]] | None:
+def last_test(run: FinishedRun) -> tuple[RoundMetrics, Collection[float]] | None:
     """Return the last round with clients' values of the run's objective, and the values."""
     name = run.objective.name
     tested = [record for record in run.history if record.client_values.get(name)]
-    return (tested[-1], tested[-1].client_values[name]) if tested else None
-
-
-def statistic(run: FinishedRun, values: Mapping[int, float], name: str) -> float:
-    """Return "mean", "worst" or a percentile, such as "p10", of clients' values."""
-    found = list(values.values())
-    if name == "mean":
-        return fmean(found)
-    if name == "worst":
-        return min(found) if run.objective.higher_is_better else max(found)
-    return float(np.percentile(found, int(name[1:])))
+    return (tested[-1], tested[-1].client_values[name].values()) if tested else None
 
 
 def check_columns(columns: Sequence[str], runs: Sequence[FinishedRun]) -> None:
@@ -50,6 +37,6 @@ def check_columns(columns: Sequence[str], runs: Sequence[FinishedRun]) -> None:
 
 def column_of(runs: Sequence[FinishedRun], column: str) -> list[float | None]:
     """Return the value of a column for every run; None for runs without clients' values."""
-    tests = [(run, last_test(run)) for run in runs]
+    tests = [(run.objective.higher_is_better, last_test(run)) for run in runs]
     name = column.removeprefix(OF_CLIENTS)
-    return [test and statistic(run, test[1], name) for run, test in tests]
+    return [test and statistic(test[1], name, higher_is_better=higher) for higher, test in tests]

@@ -130,12 +130,14 @@ def compare(
     pairs = [paired_differences(each, against) if against else None for each in compared]
 
     both = list(zip(compared, pairs, strict=True))
-    for each, own in both:
-        print_tables(each, spread, own)
+    for each, differences in both:
+        print_tables(each, spread, differences)
     if csv is not None:
         _write("csv", csv, as_csv(both))
     if latex is not None:
-        tables = [as_latex(each, spread, own, siunitx=siunitx) for each, own in both]
+        tables = [
+            as_latex(each, spread, differences, siunitx=siunitx) for each, differences in both
+        ]
         _write("latex", latex, "\n".join(tables))
     if plot is not None:
         draw_comparison(compared, dict.fromkeys(panels, ""), plot, width, ylim)

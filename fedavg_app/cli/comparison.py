@@ -97,11 +97,11 @@ def compare_runs(
     lines, names = group_runs(runs, labels, group_by)
     placed = [(number, line, run) for number, line in enumerate(lines) for run in line.runs]
     found = dict(zip(map(id, runs), courses or [course(run, link) for run in runs], strict=True))
-    timed = all(own[VIRTUAL].iloc[-1] for own in found.values() if VIRTUAL in own)
+    timed = all(each[VIRTUAL].iloc[-1] for each in found.values() if VIRTUAL in each)
     compared = []
     for objective in dict.fromkeys(run.objective for _, _, run in placed):
-        own = [entry for entry in placed if entry[2].objective == objective]
-        own_courses = [found[id(run)].drop(columns=[] if timed else VIRTUAL) for _, _, run in own]
+        entries = [entry for entry in placed if entry[2].objective == objective]
+        kept = [found[id(run)].drop(columns=[] if timed else VIRTUAL) for _, _, run in entries]
         about = [
             (
                 number,
@@ -112,20 +112,20 @@ def compare_runs(
                 str(run.folder),
                 run.chosen_on,
             )
-            for number, line, run in own
+            for number, line, run in entries
         ]
-        taken = [_taken(each, objective, target, is_exact=not courses) for each in own_courses]
+        taken = [_taken(each, objective, target, is_exact=not courses) for each in kept]
         numbers = DataFrame(about, columns=ABOUT).join(DataFrame(taken, dtype=float))
-        judged = [run for _, _, run in own]
+        judged = [run for _, _, run in entries]
         place = numbers.columns.get_loc(f"final_{objective.name}") + 1
         for column in reversed(columns):
             values = np.array(column_of(judged, column), float)
             numbers.insert(place, f"{column}_{objective.name}", values)
         validated = [run.best and run.best.metrics.validation_metrics for run in judged]
         if any(validated):
-            scores = [own.get(objective.name) if own else None for own in validated]
+            scores = [metrics.get(objective.name) if metrics else None for metrics in validated]
             numbers.insert(place, f"{VALIDATION}_{objective.name}", np.array(scores, float))
-        compared.append(Comparison(objective, target, judged, own_courses, numbers, names))
+        compared.append(Comparison(objective, target, judged, kept, numbers, names))
     return compared
 
 

@@ -138,20 +138,20 @@ def _draw_panel(
     looks: Mapping[Name, Any],
 ) -> None:
     keys, usual = PANELS.get(panel, ([compared.clock], CLOCKS.get(compared.clock, "")))
-    largest = max(own[keys].iloc[-1].sum() for own in compared.courses)
+    largest = max(course[keys].iloc[-1].sum() for course in compared.courses)
     unit, scale = _unit(keys[0], largest)
     curves = [
-        DataFrame({"place": own[keys].sum(axis="columns") / scale, "value": own["value"]})
-        for own in compared.courses
+        DataFrame({"place": course[keys].sum(axis="columns") / scale, "value": course["value"]})
+        for course in compared.courses
     ]
     axes.set_xlabel((label or usual).format(unit))
     axes.grid(alpha=0.3)
-    for _, own in compared.numbers.groupby("line", sort=False):
-        of_line, look = [curves[at] for at in own.index], looks[own["method"].iloc[0]]
+    for _, line in compared.numbers.groupby("line", sort=False):
+        of_line, look = [curves[at] for at in line.index], looks[line["method"].iloc[0]]
         # Central training sends nothing.
         if any(curve.dropna()["place"].any() for curve in of_line):
             _draw_line(axes, of_line, look)
-        if own["status"].iloc[0] != FINISHED:
+        if line["status"].iloc[0] != FINISHED:
             _draw_ends(axes, of_line, look["color"])
 
 
@@ -164,8 +164,8 @@ def _unit(key: str, largest: float) -> tuple[str, float]:
 
 def _draw_line(axes: Axes, curves: Sequence[DataFrame], look: Mapping[str, Any]) -> None:
     """Draw the runs of a line."""
-    tested = [own.dropna() for own in curves]
-    drawn = [axes.plot(own["place"], own["value"], **look)[0] for own in tested]
+    tested = [curve.dropna() for curve in curves]
+    drawn = [axes.plot(curve["place"], curve["value"], **look)[0] for curve in tested]
     if len(drawn) == 1:
         return
     for thin in drawn:
@@ -179,10 +179,10 @@ def _draw_line(axes: Axes, curves: Sequence[DataFrame], look: Mapping[str, Any])
 
 def _draw_ends(axes: Axes, curves: Sequence[DataFrame], color: str) -> None:
     """Mark where runs ended, dotted from their last test on."""
-    for own in curves:
-        tested = own.dropna()
+    for curve in curves:
+        tested = curve.dropna()
         if not tested.empty:
-            (start, value), end = tested.iloc[-1], own["place"].iloc[-1]
+            (start, value), end = tested.iloc[-1], curve["place"].iloc[-1]
             axes.plot([start, end], [value, value], color=color, linestyle=":")
             axes.plot([end], [value], color=color, marker="x")
 

@@ -43,8 +43,8 @@ def paired_differences(compared: Comparison, against: str) -> Pairs:
     runs = [[run.config.get(key) for key in PAIRED_BY] for run in compared.runs]
     by = MultiIndex.from_tuples(runs, names=PAIRED_BY)
     numbers = compared.numbers.set_index(by)
-    for name, own in numbers.groupby("run", sort=False):
-        if twice := own.index[own.index.duplicated()].tolist():
+    for name, line in numbers.groupby("run", sort=False):
+        if twice := line.index[line.index.duplicated()].tolist():
             of = zip(PAIRED_BY, twice[0], strict=True)
             what = ", ".join(f"{key} {value}" for key, value in of if value not in ("", None))
             fix = f"{name} has two runs of {what}; leave one out"

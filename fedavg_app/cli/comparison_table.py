@@ -44,18 +44,18 @@ def heading(key: str) -> str:
 
 def lines_of(numbers: DataFrame) -> Iterator[tuple[str, DataFrame]]:
     """Yield the name of every line, and the numbers of its runs."""
-    for _, own in numbers.groupby("line", sort=False):
-        yield own["run"].iloc[0], own
+    for _, line in numbers.groupby("line", sort=False):
+        yield line["run"].iloc[0], line
 
 
 def rows_of(compared: Comparison, spread: Spread) -> Iterator[tuple[str, DataFrame]]:
     """Yield the name of every row of a table, and the numbers of its runs."""
-    for name, own in lines_of(compared.numbers):
+    for name, line in lines_of(compared.numbers):
         if spread != "runs":
-            yield name, own
+            yield name, line
             continue
-        for at, seed in own["seed"].sort_values(kind="stable").items():
-            yield f"{name}, seed {seed}", own.loc[[at]]
+        for at, seed in line["seed"].sort_values(kind="stable").items():
+            yield f"{name}, seed {seed}", line.loc[[at]]
 
 
 def print_tables(compared: Comparison, spread: Spread, pairs: Pairs | None = None) -> None:
@@ -94,7 +94,7 @@ def _print(
     longest = max(len(name) for name, _ in rows)
     for narrow in (False, True):
         if narrow:
-            idle = [key for key in keys if not any(own[key].any() for _, own in rows)]
+            idle = [key for key in keys if not any(row[key].any() for _, row in rows)]
             keys = [key for key in keys if key[:8] != "rejected" or key not in idle]
         shown = rich.table.Table(title=title, title_justify="left", padding=(0, 0 if narrow else 1))
         shown.add_column("run", overflow="fold")
@@ -108,8 +108,8 @@ def _print(
             shown.add_column(key, overflow="fold", no_wrap=True)
         for key in keys:
             shown.add_column(heading(key), justify="right", overflow="fold", no_wrap=True)
-        for place, (name, own) in enumerate(rows):
-            texts = [show(key, own[key]) for key in keys]
+        for place, (name, row) in enumerate(rows):
+            texts = [show(key, row[key]) for key in keys]
             if narrow:
                 texts = [RANGE.sub("-\n", text).replace("± ", "±") for text in texts]
                 texts = [text.replace(" to ", " to\n") for text in texts]
@@ -125,8 +125,8 @@ def _print(
 
 def about_rows(rows: Sequence[tuple[str, DataFrame]], runs: str) -> dict[str, list[str]]:
     """Return columns about rows: the number of runs, and their status if some did not finish."""
-    columns = {runs: [str(len(own)) for _, own in rows]}
-    statuses = [own["status"].iloc[0] for _, own in rows]
+    columns = {runs: [str(len(row)) for _, row in rows]}
+    statuses = [row["status"].iloc[0] for _, row in rows]
     return columns if set(statuses) <= {FINISHED} else {**columns, "status": statuses}
 
 
@@ -190,21 +190,21 @@ def as_csv(compared: Sequence[tuple[Comparison, Pairs | None]]) -> str:
     parts, keys = list[DataFrame](), dict[str, None]()
     for each, pairs in compared:
         keys |= dict.fromkeys(each.keys)
-        for _, own in lines_of(each.numbers):
-            parts.append(own.assign(row="run", runs=1))
-            numbers = own[each.keys].astype(float)
-            parts.append(_about(own, numbers.agg(["mean", "std", "min", "max", "count"])))
-        for _, own in lines_of(pairs.numbers) if pairs else ():
-            parts.append(own.assign(row="difference", runs=1))
-            numbers = own[each.keys].astype(float)
+        for _, line in lines_of(each.numbers):
+            parts.append(line.assign(row="run", runs=1))
+            numbers = line[each.keys].astype(float)
+            parts.append(_about(line, numbers.agg(["mean", "std", "min", "max", "count"])))
+        for _, line in lines_of(pairs.numbers) if pairs else ():
+            parts.append(line.assign(row="difference", runs=1))
+            numbers = line[each.keys].astype(float)
             ends = {key: interval(numbers[key]) or (nan, nan) for key in each.keys}
             statistics = concat([numbers.agg(["mean", "count"]), DataFrame(ends, ["low", "high"])])
             statistics = statistics.loc[["mean", "low", "high", "count"]]
-            parts.append(_about(own, statistics.rename(index="difference {}".format)))
+            parts.append(_about(line, statistics.rename(index="difference {}".format)))
     table = concat(parts)[["run", "row", "runs", "status", "seed", "folder", "chosen_on", *keys]]
     return str(table.to_csv(index=False, float_format=lambda value: str(value).removesuffix(".0")))
 
 
-def _about(own: DataFrame, statistics: DataFrame) -> DataFrame:
-    about = {key: own[key].iloc[0] for key in ("run", "status", "chosen_on")} | {"runs": len(own)}
+def _about(line: DataFrame, statistics: DataFrame) -> DataFrame:
+    about = {key: line[key].iloc[0] for key in ("run", "status", "chosen_on")} | {"runs": len(line)}
     return statistics.assign(row=statistics.index, **about)

@@ -40,11 +40,11 @@ def as_latex(
         siunitx: Whether numbers are for siunitx's columns S, aligned at the decimal point.
     """
     rows = list(rows_of(compared, spread))
-    by_seed = all(own["seed"].is_unique for _, own in rows)
+    by_seed = all(row["seed"].is_unique for _, row in rows)
     about = about_rows(rows, "seeds" if by_seed else "runs")
     if compared.target is not None:
-        reached = [str(own["rounds" + TO_TARGET].count()) for _, own in rows]
-        if reached != [str(len(own)) for _, own in rows]:
+        reached = [str(row["rounds" + TO_TARGET].count()) for _, row in rows]
+        if reached != [str(len(row)) for _, row in rows]:
             about["reached"] = reached
 
     def show(key: str, values: Series) -> str:
@@ -81,7 +81,7 @@ def _tabular(
     values = [f"final_{objective.name}", f"best_{objective.name}"]
     values += [key for key in compared.keys if key.startswith(OF_CLIENTS)]
     spent = [key + end for key in ("rounds", "bytes_up", "bytes_down", compared.clock)]
-    units = {"bytes": _bytes_unit([own[key].abs() for key in spent[1:3] for _, own in rows])}
+    units = {"bytes": _bytes_unit([row[key].abs() for key in spent[1:3] for _, row in rows])}
     units["seconds"] = "min", SECONDS["min"]
     table = DataFrame({("", ""): [name for name, _ in rows]})
     for head, texts in about.items():
@@ -91,8 +91,8 @@ def _tabular(
     best = [none] * len(kinds)
     for key in [*values, *spent]:
         unit, scale = units.get(key.partition("_")[0], ("", 1.0))
-        numbers = [own[key] / scale for _, own in rows]
-        cells = [show(key, own) for own in numbers]
+        numbers = [row[key] / scale for _, row in rows]
+        cells = [show(key, row) for row in numbers]
         what = CLOCKS.get(key.removesuffix(TO_TARGET), heading(key))
         group = "whole run" if key in values else f"to {objective.name} {target:g}" if end else ""
         table[group if end else "", f"{what} ({unit})" if unit else what] = [
@@ -117,7 +117,7 @@ def _tabular(
 
 def _best(rows: Sequence[Series], *, higher: bool) -> list[bool]:
     """Return which rows have the best mean, of two or more of which no run lacks a value."""
-    means = Series([own.mean(skipna=False) for own in rows])
+    means = Series([row.mean(skipna=False) for row in rows])
     best = means.max() if higher else means.min()
     return list((means == best) & (means.count() > 1))
 

@@ -90,10 +90,10 @@ def with_config(
             options = {kebab(name): value for name, value in keys.items() if value is not None}
             command(parse(kind, (read_config(file, kind) if file else {}) | options), **given)
 
-        own = list(inspect.signature(command).parameters.values())[1:]
+        others = list(inspect.signature(command).parameters.values())[1:]
         parameters = [
             *(parameter for parameter in _options(kind) if parameter.name not in without),
-            *own,
+            *others,
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -120,8 +120,8 @@ def _show(
 
     objective, limits = runs[0].objective, limits_of(config.model_dump(by_alias=True))
     table = rich.table.Table(box=None, pad_edge=False)
-    own = [limits.budget.kind] if limits.budget.kind not in ("MB up", "MB down") else []
-    for heading in ("share", objective.name, *own, "MB up", "MB down", "rounds"):
+    extra = [limits.budget.kind] if limits.budget.kind not in ("MB up", "MB down") else []
+    for heading in ("share", objective.name, *extra, "MB up", "MB down", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("method", overflow="fold")
     for entry, run in zip(judged, runs, strict=True):
@@ -130,7 +130,7 @@ def _show(
         table.add_row(
             str(entry.share),
             shown if run.status == FINISHED else run.status,
-            *(f"{spent(limits.budget, run.history, limits.num_clients):.4g}" for _ in own),
+            *(f"{spent(limits.budget, run.history, limits.num_clients):.4g}" for _ in extra),
             *(f"{last.total[key] / 1e6:.4g}" for key in ("bytes_up", "bytes_down")),
             str(last.round),
             entry.candidate.name,

@@ -81,11 +81,11 @@ def _runs(root: Path) -> list[FinishedRun]:
 def _chosen(runs: list[FinishedRun], condition: str) -> list[FinishedRun]:
     key, equals, value = condition.partition("=")
     settings = [{"strategy": "central", **run.config, "status": run.status} for run in runs]
-    if not equals or (runs and not any(key in own for own in settings)):
-        known = ", ".join(sorted({key for own in settings for key in own}))
+    if not equals or (runs and not any(key in config for config in settings)):
+        known = ", ".join(sorted({key for config in settings for key in config}))
         raise ConfigError("where", condition, f"give KEY=VALUE with one of the keys {known}")
     pairs = zip(runs, settings, strict=True)
-    return [run for run, own in pairs if key in own and fnmatchcase(str(own[key]), value)]
+    return [run for run, config in pairs if key in config and fnmatchcase(str(config[key]), value)]
 
 
 def _row(run: FinishedRun) -> dict[str, Any]:

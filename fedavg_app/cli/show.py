@@ -11,10 +11,10 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedavg_app.budget import duration
-from fedavg_app.cli.client_statistics import SHOWN, last_test, statistic
+from fedavg_app.cli.client_statistics import SHOWN, last_test
 from fedavg_app.config import CentralConfig, RunConfig, with_clients
 from fedavg_app.results.finished_run import FinishedRun, read_run
-from fedavg_app.results.history import RoundMetrics, virtual_times
+from fedavg_app.results.history import RoundMetrics, statistic, virtual_times
 from tasks.objective import LOSS, show_metric
 
 MOST_ROUNDS = 10
@@ -75,7 +75,9 @@ def _result(run: FinishedRun) -> Iterator[str]:
         record, values = test
         key = objective.name + ("" if objective.name == LOSS else "-mean")
         of = record.partial.get(f"client_metrics.{key}", f"{len(values)} clients")
-        shown = [f"{name} {objective.shown(statistic(run, values, name))}" for name in SHOWN]
+        higher = objective.higher_is_better
+        found = {name: statistic(values, name, higher_is_better=higher) for name in SHOWN}
+        shown = [f"{name} {objective.shown(value)}" for name, value in found.items()]
         yield f"{objective.name} of {of} in round {record.round}: {', '.join(shown)}"
     target = run.summary.get(f"target-{objective.name}")
     if target is not None:
@@ -105,8 +107,8 @@ def _rounds(run: FinishedRun) -> Table:
     step = max((len(tested) - 1) / (MOST_ROUNDS - 1), 1)
     chosen = [tested[round(at * step)] for at in range(min(len(tested), MOST_ROUNDS))]
     metrics = dict.fromkeys(name for record in chosen for name in record.tested)
-    own = [run.objective.name] if any(record.validation_metrics for record in chosen) else []
-    names = [*(f"test {name}" for name in metrics), *(f"validation {name}" for name in own)]
+    validated = [run.objective.name] if any(record.validation_metrics for record in chosen) else []
+    names = [*(f"test {name}" for name in metrics), *(f"validation {name}" for name in validated)]
     names = ["round", *names, "train loss", "up", "down"]
     table = Table(box=None, pad_edge=False)
     for name in names:
@@ -114,7 +116,7 @@ def _rounds(run: FinishedRun) -> Table:
     for record in chosen:
         values = [
             *((name, record.tested.get(name)) for name in metrics),
-            *((name, record.validation_metrics.get(name)) for name in own),
+            *((name, record.validation_metrics.get(name)) for name in validated),
             ("loss", record.train_loss),
         ]
         shown = ["-" if value is None else show_metric(name, value) for name, value in values]

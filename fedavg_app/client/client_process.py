@@ -59,10 +59,10 @@ def task_client(
     """
     process = client_process(node_config, run_settings, message)
     client = process.client(int(node_config[PARTITION_ID]))
-    told, own = ServerFacts.of(message).fixed_arrays, process.fixed_arrays
-    if told != own:
+    told, here = ServerFacts.of(message).fixed_arrays, process.fixed_arrays
+    if told != here:
         raise ValueError(
-            f"the fixed arrays of {client.task.name} here ({own or 'none'}) are "
+            f"the fixed arrays of {client.task.name} here ({here or 'none'}) are "
             f"not the server's ({told or 'none'}): give both the same pretrained weights"
         )
     return client
@@ -75,11 +75,11 @@ def client_process(
     # One thread per client: as many clients as cores run at once, and the order of summation,
     # hence every bit of the result, does not depend on the machine.
     torch.set_num_threads(int(node_config.get(THREADS, 1)))
-    own, facts = own_data(node_config), ServerFacts.of(message)
+    directory, facts = own_data(node_config), ServerFacts.of(message)
     return _client_process(
         with_clients(run_config(run_settings), facts.num_clients),
-        DataOptions(directory=own, own=True) if own else facts.data_options,
-        shared=not own,
+        DataOptions(directory=directory, own=True) if directory else facts.data_options,
+        shared=not directory,
     )
 
 

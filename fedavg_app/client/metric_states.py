@@ -46,8 +46,8 @@ def read_states(record: ArrayRecord, name: str, metric: Metric) -> list[State]:
     """
     states: dict[int, State] = {}
     for key, array in from_record(record).items():
-        place, own, part = key.split("/")
-        if own == name:
+        place, metric_name, part = key.split("/")
+        if metric_name == name:
             states.setdefault(int(place), {})[part] = array
     parts = metric.parts()
     for state in states.values():

@@ -113,12 +113,9 @@ def name_of(settings: Mapping[str, Any], keys: Sequence[str], name: str = "") ->
         keys: The keys in which runs differ.
         name: What its variant in a sweep is called.
     """
-    counted = [key for key in keys if in_force(settings, key)]
-    own, others = (
-        [setting_text(key, settings[key]) for key in counted if (key in METHOD) == of_method]
-        for of_method in (True, False)
-    )
-    method, setting = ", ".join(filter(None, [name, *own])), ", ".join(others)
+    texts = [(key, setting_text(key, settings[key])) for key in keys if in_force(settings, key)]
+    method = ", ".join(filter(None, [name, *(text for key, text in texts if key in METHOD)]))
+    setting = ", ".join(text for key, text in texts if key not in METHOD)
     strategy = str(settings.get(STRATEGY, CENTRAL)).rpartition(":")[2]  # without a path's module
     return Name(method, setting) if method else Name(setting or strategy)
 
@@ -173,24 +170,24 @@ def _of_sweeps(names: Sequence[Name], runs: Sequence[FinishedRun]) -> list[Name]
     ]
     settings: dict[int, str] = {}
     for name in set(names):
-        places = [place for place, own in enumerate(names) if own == name]
-        own_names = _names([runs[at].config for at in places], ())
-        settings |= dict(zip(places, map(str, own_names), strict=True))
+        places = [place for place, other in enumerate(names) if other == name]
+        differing = _names([runs[place].config for place in places], ())
+        settings |= zip(places, map(str, differing), strict=True)
     names = _with_texts(names, [settings[place] for place in range(len(names))])
     names = _with_texts(names, [_default_rate(run) for run in runs])
     data = (run.summary.get("data-fingerprint", "")[:8] for run in runs)
     names = _with_texts(names, [f"data {digits}" if digits else "" for digits in data])
     seeded = [(name, run.config.get(SEED)) for name, run in zip(names, runs, strict=True)]
     return [
-        Name(f"{name} ({run.folder.name})") if seeded.count(own) > 1 else name
-        for name, run, own in zip(names, runs, seeded, strict=True)
+        Name(f"{name} ({run.folder.name})") if seeded.count(with_seed) > 1 else name
+        for name, run, with_seed in zip(names, runs, seeded, strict=True)
     ]
 
 
 def _with_texts(names: Sequence[Name], texts: Sequence[str]) -> list[Name]:
     """Return the names, with their texts where a name's texts differ; empty texts do not count."""
     found = list(zip(names, texts, strict=True))
-    different = {name: {text for own, text in found if own == name and text} for name in names}
+    different = {name: {text for other, text in found if other == name and text} for name in names}
     return [
         name.with_text(text) if text and len(different[name]) > 1 else name for name, text in found
     ]
@@ -215,7 +212,7 @@ def _names(configs: Sequence[Mapping[str, Any]], group_by: Sequence[str]) -> lis
         keys |= _differing(configs) - LENGTH
         keys.discard(STRATEGY)
         group_by = group_by or [STRATEGY, *sorted(keys)]
-    return [_name(config, group_by or sorted(keys)) for config in configs]
+    return [name_of({STRATEGY: CENTRAL, **config}, group_by or sorted(keys)) for config in configs]
 
 
 def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +226,3 @@ def _differing(configs: Sequence[Mapping[str, Any]]) -> set[str]:
     shared = set(configs[0]).intersection(*configs[1:]) if configs else set()
     found = {key for key in shared if len({str(config[key]) for config in configs}) > 1}
     return found - {SEED, *PLACES}
-
-
-def _name(config: Mapping[str, Any], keys: Sequence[str]) -> Name:
-    return name_of({STRATEGY: CENTRAL, **config}, keys)

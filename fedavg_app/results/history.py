@@ -2,12 +2,14 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.app import ArrayRecord
 
 from fedavg_app.errors import RunError
@@ -201,13 +203,22 @@ def best_of(
 ) -> Best | None:
     """Return what a run has come to in these rounds; None if no round has a score."""
     best = objective.best_point(objective_curve(history, objective, on_clients=on_clients))
-    results = [(own, own.result(objective, on_clients=on_clients)) for own in history]
-    found = {own.round: (own, value) for own, value in results if value is not None}
+    results = [(record, record.result(objective, on_clients=on_clients)) for record in history]
+    found = {record.round: (record, value) for record, value in results if value is not None}
     if best is None or best[0] not in found:
         return None
     chosen, value = found[best[0]]
     kind = "validation" if chosen.validation_metrics else "clients" if on_clients else "test"
     return Best(chosen, value, [*found.values()][-1][1], kind)
+
+
+def statistic(values: Collection[float], name: str, *, higher_is_better: bool) -> float:
+    """Return "mean", "worst" or a percentile, such as "p10", of clients' values."""
+    if name == "mean":
+        return fmean(values)
+    if name == "worst":
+        return min(values) if higher_is_better else max(values)
+    return float(np.percentile([*values], int(name[1:])))
 
 
 def virtual_times(history: Sequence[RoundMetrics]) -> list[float]:
@@ -239,8 +250,8 @@ def read_history(
             values = json.loads(line)
             values["rejected"] = {int(node): why for node, why in values["rejected"].items()}
             values["client_values"] = {
-                name: {int(client): value for client, value in own.items()}
-                for name, own in values.get("client_values", {}).items()
+                name: {int(client): value for client, value in by_client.items()}
+                for name, by_client in values.get("client_values", {}).items()
             }
             history.append(RoundMetrics(**values))
     if last_round is not None and len(history) <= last_round:

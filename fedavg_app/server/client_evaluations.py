@@ -80,11 +80,12 @@ class ClientTests:
                 clients sent no states.
         """
         found = ClientScores({**means})
+        reports = {report.node_id: report.metrics for report in outcome.reports}
         for name in [name for name in (*means, *outcome.partial) if name not in self._metrics]:
-            self._count(found, [name], sum(name in own.metrics for own in outcome.reports), outcome)
-        losses = {own.node_id: own.metrics.get(LOSS) for own in outcome.reports}
-        if own := {node: loss for node, loss in losses.items() if loss is not None}:
-            found.values[LOSS] = own
+            self._count(found, [name], sum(name in sent for sent in reports.values()), outcome)
+        losses = {node: sent.get(LOSS) for node, sent in reports.items()}
+        if tested := {node: loss for node, loss in losses.items() if loss is not None}:
+            found.values[LOSS] = tested
         for name, metric in self._metrics.items() if outcome.reports else ():
             self._add(found, name, metric, outcome)
         if self._untrained:
@@ -105,16 +106,16 @@ class ClientTests:
         values = {}
         for report in reports:
             sent = report.node_id in self._records
-            own, value = usable.get(report.node_id), report.metrics.get(name)
-            if own and sent:
-                value = value_or_nan(name, metric, own, of_client=True)
-            if own and value is not None and is_usable(name, value):
+            batches, value = usable.get(report.node_id), report.metrics.get(name)
+            if batches and sent:
+                value = value_or_nan(name, metric, batches, of_client=True)
+            if batches and value is not None and is_usable(name, value):
                 values[report.node_id] = value
         # The mean of the clients' values is not the metric over all of their examples.
         if self._records or not isinstance(metric, Ratio):
             found.metrics.pop(name, None)
             together = value_or_nan(
-                name, metric, [state for own in usable.values() for state in own]
+                name, metric, [state for batches in usable.values() for state in batches]
             )
             if math.isnan(together):
                 logger.warning("the clients' %s has no value over all of them", name)
@@ -147,12 +148,12 @@ def _alike(metric: Metric, states: Mapping[int, list[State]]) -> dict[int, list[
     """Return the states of the nodes whose arrays have the shapes that most nodes' have."""
     fixed = [part for part, is_fixed in metric.parts().items() if is_fixed]
 
-    def shapes(own: list[State]) -> Hashable:
-        return frozenset(tuple(state[part].shape for part in fixed) for state in own)
+    def shapes(batches: list[State]) -> Hashable:
+        return frozenset(tuple(state[part].shape for part in fixed) for state in batches)
 
-    known = Counter(shapes(own) for own in states.values() if own)
+    known = Counter(shapes(batches) for batches in states.values() if batches)
     usual = known.most_common(1)[0][0] if known else None
-    return {node: own for node, own in states.items() if own and shapes(own) == usual}
+    return {node: found for node, found in states.items() if found and shapes(found) == usual}
 
 
 def _as_state(value: float, report: ClientReport) -> State:

@@ -146,7 +146,7 @@ class TrainingLoop:
             train_metrics=train_metrics,
             **scores,
             client_metrics=tested.metrics,
-            client_values={name: self._by_client(own) for name, own in tested.values.items()},
+            client_values={name: self._by_client(values) for name, values in tested.values.items()},
             partial=_partial(outcome, tested),
             bytes_down=traffic.bytes_down,
             bytes_up=traffic.bytes_up,
@@ -242,5 +242,5 @@ def _partial(trained: RoundOutcome, evaluated: ClientScores) -> dict[str, str]:
         "train_loss" if name == TRAIN_LOSS else f"train_metrics.{name}": number
         for name, number in trained.partial.items()
     }
-    own = {f"client_metrics.{name}": number for name, number in evaluated.partial.items()}
-    return training | own
+    of_clients = {f"client_metrics.{name}": number for name, number in evaluated.partial.items()}
+    return training | of_clients

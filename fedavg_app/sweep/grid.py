@@ -64,7 +64,7 @@ def planned_runs(keys: Mapping[str, Any]) -> list[PlannedRun]:
     seeded = SEED in _varying(all_values)
     runs: dict[str, PlannedRun] = {}
     for name, values in chosen:
-        alike = [own for other, own in chosen if other == name] if name else all_values
+        alike = [found for other, found in chosen if other == name] if name else all_values
         varying = [key for key in _varying(alike) if key != SEED]
         planned = plan_run(values, varying, name=name, seeded=seeded)
         assert isinstance(planned.config, RunConfig)

@@ -68,8 +68,8 @@ def identity(config: TrainingConfig) -> Identity:
         # A machine that only makes tables may lack the device.
         task = load_task(config.model_copy(update={"device": "auto"}))
         plan = make_plan(config, task)
-        own = "auto" if plan.objective == task.default_objective() else config.objective
-        config = config.model_copy(update={"learning_rate": plan.learning_rate, "objective": own})
+        name = "auto" if plan.objective == task.default_objective() else config.objective
+        config = config.model_copy(update={"learning_rate": plan.learning_rate, "objective": name})
     return frozenset(settings(config).items())
 
 

@@ -18,7 +18,7 @@ from starlette.middleware import Middleware
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.gate import Gate
-from deployment.superlink.internals import UnsupportedFlowerError, run_superlink
+from deployment.superlink.internals import run_superlink
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.one_origin import one_origin
 from deployment.superlink.replies import Replies
@@ -45,7 +45,7 @@ def main() -> None:
         if not re.fullmatch(r"(https?://[^/*\s]+)?", own.allow_origin):
             raise ValueError(f"--allow-origin {own.allow_origin}: give one as https://example.org")
         run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
-    except (UnsupportedFlowerError, ValueError) as error:
+    except ValueError as error:
         sys.exit(f"superlink: {error}")
     except DatabaseError as error:
         sys.exit(f"superlink: {database}: {error.orig}; free some space, or put back a copy of it")

@@ -18,11 +18,12 @@ from flwr.proto.runtime_pb2 import (
     PushAppMessagesRequest,
     PushAppMessagesResponse,
 )
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.hand_over import report_error
 from deployment.superlink.internals import ids_of_replies
-from deployment.superlink.replies import Replies, tree_nodes
+from deployment.superlink.replies import Replies
 from deployment.superlink.requests import answer_of, protobuf, read_body
 
 PREFIX = "/v1/runtime/"
@@ -66,7 +67,8 @@ class Deliveries:
         pairs = zip(request.messages_list, request.message_object_trees, strict=True)
         for message, tree in pairs:
             until, before = self._nothing[message.metadata.dst_node_id]
-            names = [node.object_id for node in tree_nodes(tree) if node.object_id in self._awaited]
+            names = [part.object_id for part in iterate_object_tree(tree)]
+            names = [name for name in names if name in self._awaited]
             self._nothing[message.metadata.dst_node_id] = until, [*(before or ()), *names]
 
     def stored(self, object_id: str) -> None:

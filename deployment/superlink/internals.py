@@ -25,10 +25,6 @@ PRAGMAS = {
 }
 
 
-class UnsupportedFlowerError(RuntimeError):
-    """This Flower, or its environment, gives no place for the middleware."""
-
-
 def run_superlink(middleware: list[Middleware]) -> None:
     """Run `flower-superlink` with the words of ``sys.argv`` and middleware before all other.
 
@@ -38,10 +34,10 @@ def run_superlink(middleware: list[Middleware]) -> None:
         middleware: The outermost first, which sees every request.
 
     Raises:
-        UnsupportedFlowerError: The middleware would not see every request.
+        ValueError: This Flower gives no place for it, so that it would not see every request.
     """
     if why := why_unfit(SUPERLINK):
-        raise UnsupportedFlowerError(f"{why}, or put a proxy before flower-superlink")
+        raise ValueError(f"{why}, or put a proxy before flower-superlink")
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)
@@ -62,7 +58,7 @@ def _insert(middleware: list[Middleware]) -> None:
 
     extensions.get_middleware = get_middleware
     if main._get_middleware()[: len(middleware)] != middleware:
-        raise UnsupportedFlowerError("this flwr does not take the middleware of extensions")
+        raise ValueError("this flwr does not take the middleware of extensions")
 
 
 def _set_pragmas() -> None:
@@ -70,7 +66,7 @@ def _set_pragmas() -> None:
 
     pragmas = vars(sql_mixin).get("SQLITE_PRAGMAS", ())
     if "busy_timeout" not in dict(pragmas):
-        raise UnsupportedFlowerError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
+        raise ValueError("this flwr has no SQLITE_PRAGMAS with a busy_timeout")
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple({**dict(pragmas), **PRAGMAS}.items())
 
 

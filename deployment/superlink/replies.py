@@ -9,7 +9,6 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
@@ -19,9 +18,9 @@ from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, Push
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Message,
-    ObjectTree,
     PushObjectRequest,
 )
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from starlette.types import Scope
 
 from deployment.superlink.object_size import Objects, read_part
@@ -62,7 +61,7 @@ class Upload:
         self._most = self._left = most
         self._children = {
             node.object_id: [child.object_id for child in node.children]
-            for node in tree_nodes(tree)
+            for node in iterate_object_tree(tree)
         }
         self._objects = Objects(len(self._children))
         self._places: dict[str, tuple[int, int]] = {}
@@ -154,11 +153,6 @@ class DeliveredMessage:
     is_over: bool = False
     has_arrived: bool = False
 
-    @property
-    def run_id(self) -> int:
-        """The run that sent it."""
-        return int(self.message.metadata.run_id)
-
     def end(self, *, has_arrived: bool = False) -> None:
         """Note that the run has the reply, or an error in its place."""
         self.has_arrived = has_arrived
@@ -192,7 +186,7 @@ class Replies:
         """Note the messages that a device was given."""
         pairs = zip(response.messages_list, response.message_object_trees, strict=True)
         for message, tree in pairs:
-            given = DeliveredMessage(node_id, message, sum(1 for _ in tree_nodes(tree)))
+            given = DeliveredMessage(node_id, message, sum(1 for _ in iterate_object_tree(tree)))
             self._limits(given)
             self._given[message.metadata.message_id] = self._last[node_id] = given
             if len(self._given) > MESSAGES:
@@ -219,8 +213,10 @@ class Replies:
         if metadata.dst_node_id != SUPERLINK_NODE_ID:
             raise RefusedError(f"it is addressed to node {metadata.dst_node_id}")
         given = self._given.get(metadata.reply_to_message_id)
-        if given is None or given.node_id != node_id or given.run_id != metadata.run_id:
+        if given is None or given.node_id != node_id:
             raise RefusedError("it answers no message that this device was given")
+        if given.message.metadata.run_id != metadata.run_id:
+            raise RefusedError("it answers no message of its run")
         if given.is_over or (given.upload and given.upload.reply_id != metadata.message_id):
             raise RefusedError("the message has been answered before")
         if tree.object_id != metadata.message_id:
@@ -228,7 +224,7 @@ class Replies:
         if (size := message.ByteSize()) > MAX_METADATA_BYTES:  # the text of an error is in them
             raise RefusedError(f"its metadata have {size} bytes, more than {MAX_METADATA_BYTES}")
         most, most_objects = self._limits(given)
-        if (count := sum(1 for _ in tree_nodes(tree))) > most_objects:
+        if (count := sum(1 for _ in iterate_object_tree(tree))) > most_objects:
             raise RefusedError(f"{count} objects, at most {most_objects} are expected")
         if given.upload is None:
             given.upload = Upload(request, most, self._folder)
@@ -296,15 +292,9 @@ class Replies:
             size = self._posted.size(given.message.metadata.message_id)
         except KeyError:  # it is still being posted, or was posted long ago
             size = 0
-        before = self._largest.get(given.run_id, (0, 0))
+        run_id = given.message.metadata.run_id
+        before = self._largest.get(run_id, (0, 0))
         largest = max(before[0], size), max(before[1], given.objects)
-        self._largest[given.run_id] = largest
+        self._largest[run_id] = largest
         most = self._max_reply_bytes or 2 * largest[0] + SPARE_BYTES
         return most, 2 * largest[1] + SPARE_OBJECTS + most // CHUNK_BYTES
-
-
-def tree_nodes(tree: ObjectTree) -> Iterator[ObjectTree]:
-    """Yield a tree's nodes; an object that is referred to several times comes several times."""
-    yield tree
-    for child in tree.children:
-        yield from tree_nodes(child)

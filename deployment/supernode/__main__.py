@@ -94,10 +94,8 @@ def run_warm(options: Sequence[str], port: str) -> None:
 
 def free_port() -> int:
     """Return a port of the loopback device on which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 if __name__ == "__main__":

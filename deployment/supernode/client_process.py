@@ -35,11 +35,11 @@ class Client:
         metadata: The message's.
 
     Attributes:
-        reply: The tree of its reply's objects, once the reply is on its way.
+        reply: The ids of its reply's objects, once the reply is on its way.
     """
 
     def __init__(self, address: str, token: str, metadata: Any) -> None:
-        self.reply: Any = None
+        self.reply: list[str] | None = None
         self._deadline = deadline(metadata.created_at, metadata.ttl, time.monotonic())
         self._process = _CONTEXT.Process(target=client_main.run, args=(address, token, os.getpid()))
         self._process.start()

@@ -101,7 +101,7 @@ class MessageLoop:
             if client.reply is None:
                 if state.get_task_by_token(token):  # or Flower has replied, after a silent minute
                     self._reply_in_its_place(state, taken.task)
-            elif not all(object_store.get(part.object_id) for part in client.reply):
+            elif not all(map(object_store.get, client.reply)):
                 raise ConnectionError("a client ended while it handed in its reply")
         self._send(state=state, object_store=object_store, **connection)
         self._last_message = time.monotonic()
@@ -109,8 +109,8 @@ class MessageLoop:
     def store_reply(self, request: Any, state: Any, task: Any) -> Any:
         """Let Flower store what it is told of a reply; note that this is on its way."""
         if self.client is not None:
-            trees = request.message_object_trees
-            self.client.reply = [part for tree in trees for part in iterate_object_tree(tree)]
+            parts = iterate_object_tree(request.message_object_trees[0])
+            self.client.reply = [part.object_id for part in parts]
         return self._store_reply(request, state, task)
 
     def _reply_in_its_place(self, state: Any, task: Any) -> None:

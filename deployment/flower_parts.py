@@ -38,8 +38,6 @@ SUPERNODE: Parts = {
     "flwr.supernode.nodestate:NodeState.get_task_by_token": (),
     "flwr.supernode.nodestate:NodeState.get_node_id": (),
     "flwr.supercore.object_store:ObjectStore.get": (),
-    "flwr.supercore.constant:TaskType.CLIENT_APP": (),
-    "flwr.supercore.constant:TaskType.AGENT_APP": (),
     "flwr.supernode.runtime.run_clientapp:run_clientapp": ("insecure", "parent_pid"),
     "flwr.supernode.runtime.run_clientapp:install_from_fab": ("install_dir", "skip_prompt"),
     "flwr.supercore.exit.exit:FORCE_EXIT_TIMEOUT_SECONDS": (),

@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.hand_over import NotStoredError, hand_over, report_error
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.replies import DeliveredMessage, RefusedError, Replies
+from deployment.superlink.replies import DeliveredMessage, RefusedError, Replies, Upload
 from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body, signer
 
 ANNOUNCE, OBJECT = "push-messages", "push-object"
@@ -217,15 +217,16 @@ class Gate:
             if self._replies.receiving(request).upload is not None:  # it may be over meanwhile
                 await asyncio.to_thread(upload.take, request.object_id, request.object_content)
         if upload.is_complete and not was_complete:
-            task = asyncio.create_task(self._hand_over(given))
+            task = asyncio.create_task(self._hand_over(given, upload))
             self.handing_over.add(task)
             task.add_done_callback(self.handing_over.discard)
 
-    async def _hand_over(self, given: DeliveredMessage) -> None:
+    async def _hand_over(self, given: DeliveredMessage, upload: Upload) -> None:
         """Hand over a reply that has come; where that fails, the run gets an error instead."""
         async with self._hand_overs:
             try:
-                await hand_over(self._app, given)
+                await hand_over(self._app, given.scope, upload.announcement, upload.content)
+                given.end(has_arrived=True)
             except Exception as error:  # whatever the SuperLink raises, such as a locked database
                 if not isinstance(error, NotStoredError) or not 400 <= error.args[0] < 500:
                     self._monitor.failed_to_answer(first_line(error))

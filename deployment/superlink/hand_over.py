@@ -25,18 +25,6 @@ class NotStoredError(Exception):
         return f"the SuperLink stores nothing (status {self.args[0]})"
 
 
-async def hand_over(app: ASGIApp, given: DeliveredMessage) -> None:
-    """Give the SuperLink a reply that has come.
-
-    Raises:
-        NotStoredError: It does not take it.
-    """
-    upload = given.upload
-    assert upload is not None
-    await _send(app, given.scope, upload.announcement, upload.content)
-    given.end(has_arrived=True)
-
-
 async def report_error(app: ASGIApp, given: DeliveredMessage, reason: str, scope: Scope) -> None:
     """Give the SuperLink an error as the reply to a message, and receive nothing more of another.
 
@@ -51,15 +39,19 @@ async def report_error(app: ASGIApp, given: DeliveredMessage, reason: str, scope
     given.end()
     error, content = error_reply(given.message, f"refused by the SuperLink's gate: {reason}")
     try:
-        await _send(app, scope, error, lambda _: content)
+        await hand_over(app, scope, error, lambda _: content)
     except NotStoredError as failure:
         _log.warning("could not report an error of node %d: %s", given.node_id, failure)
 
 
-async def _send(
+async def hand_over(
     app: ASGIApp, scope: Scope, announcement: PushMessagesRequest, content: Callable[[str], bytes]
 ) -> None:
-    """Announce a reply, and send those of its objects that the SuperLink has not."""
+    """Announce a reply, and send those of its objects that the SuperLink has not.
+
+    Raises:
+        NotStoredError: The SuperLink does not take it.
+    """
     answer = await call(app, "push-messages", announcement, scope)
     if answer.status_code != 200:
         raise NotStoredError(answer.status_code)

@@ -29,6 +29,8 @@ from deployment.supernode.client_process import Client
 
 # The fewest seconds between looks for a message, each a signed request, and the most: Flower's.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.3, 3.0
+# Flower's AgentApps are taken, too: their client fails, and the run hears why.
+TYPES = [TaskType.CLIENT_APP, TaskType.AGENT_APP]
 # What the server is told of a client that ended without a reply.
 REASON = "the client's process was killed, crashed, or was ended at its message's expiry"
 
@@ -93,8 +95,7 @@ class MessageLoop:
 
     def send(self, *, state: Any, object_store: Any, **connection: Any) -> None:
         """Have a client reply to the message, or reply in its place; send the reply."""
-        types = [TaskType.CLIENT_APP, TaskType.AGENT_APP]
-        taken = self._take_task(AcquireTaskRequest(supported_task_types=types), state)
+        taken = self._take_task(AcquireTaskRequest(supported_task_types=TYPES), state)
         if token := taken.token:  # there is none where Flower has refused the message's app
             client = self.client = Client(self._address, token, self._message.metadata)
             client.wait(lambda: state.get_task_by_token(token) is None)

@@ -9,7 +9,6 @@ The options are those of flower-superlink. Devices reach it from anywhere with a
 import argparse
 import re
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 
 from sqlalchemy.exc import DatabaseError
@@ -22,6 +21,10 @@ from deployment.superlink.internals import run_superlink
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.one_origin import one_origin
 from deployment.superlink.replies import Replies
+
+# What is listened on: this machine only, or all interfaces. The process that starts ServerApps
+# connects to this address, from the same; the filter would refuse any other, and runs stay pending.
+HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104
 
 
 def main() -> None:
@@ -41,7 +44,11 @@ def main() -> None:
     requests = Middleware(RunRequests, deliveries=deliveries, replies=replies)
     page = [Middleware(one_origin, origin=own.allow_origin)] if own.allow_origin else []
     try:
-        _check_host(given.host)
+        if given.host not in HOSTS:
+            raise ValueError(
+                f"--host {given.host}: give 0.0.0.0 for all interfaces or 127.0.0.1 for this "
+                "machine only; restrict other interfaces in the firewall"
+            )
         if not re.fullmatch(r"(https?://[^/*\s]+)?", own.allow_origin):
             raise ValueError(f"--allow-origin {own.allow_origin}: give one as https://example.org")
         run_superlink([*page, Middleware(FleetApiOnly), gate, requests])
@@ -49,23 +56,6 @@ def main() -> None:
         sys.exit(f"superlink: {error}")
     except DatabaseError as error:
         sys.exit(f"superlink: {database}: {error.orig}; free some space, or put back a copy of it")
-
-
-def _check_host(host: str) -> None:
-    """Raise ValueError for a host at which the filter would refuse the SuperLink's own processes.
-
-    The process that starts ServerApps connects to the address that is listened on, with that
-    address as its own. All runs would stay pending.
-    """
-    try:
-        address = ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        address = None
-    if address is None or not (address.is_loopback or address.is_unspecified):
-        raise ValueError(
-            f"--host {host}: give 0.0.0.0 for all interfaces or 127.0.0.1 for this machine only; "
-            "restrict other interfaces in the firewall"
-        )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,6 @@ class Deliveries:
         for message, tree in pairs:
             until, before = self._nothing[message.metadata.dst_node_id]
             names = [part.object_id for part in iterate_object_tree(tree)]
-            names = [name for name in names if name in self._awaited]
             self._nothing[message.metadata.dst_node_id] = until, [*(before or ()), *names]
 
     def stored(self, object_id: str) -> None:

@@ -26,11 +26,12 @@ from flwr.proto.message_pb2 import (
 )
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from sqlalchemy.exc import DatabaseError
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.deliveries import Deliveries
-from deployment.superlink.hand_over import NotStoredError, hand_over, report_error
+from deployment.superlink.hand_over import hand_over, report_error
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.replies import DeliveredMessage, RefusedError, Replies, Upload
 from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body, signer
@@ -228,7 +229,7 @@ class Gate:
                 await hand_over(self._app, given.scope, upload.announcement, upload.content)
                 given.end(has_arrived=True)
             except Exception as error:  # whatever the SuperLink raises, such as a locked database
-                if not isinstance(error, NotStoredError) or not 400 <= error.args[0] < 500:
+                if not isinstance(error, HTTPException) or not 400 <= error.status_code < 500:
                     self._monitor.failed_to_answer(first_line(error))
                 _log.warning("a reply of node %d is lost: %s", given.node_id, error)
                 reason = f"it could not be stored: {error}"

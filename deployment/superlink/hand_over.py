@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Scope
 
 from deployment.superlink.internals import error_reply
@@ -16,13 +17,6 @@ from deployment.superlink.replies import DeliveredMessage
 from deployment.superlink.requests import call
 
 _log = logging.getLogger("flwr")
-
-
-class NotStoredError(Exception):
-    """The SuperLink did not take something; the status of its answer."""
-
-    def __str__(self) -> str:
-        return f"the SuperLink stores nothing (status {self.args[0]})"
 
 
 async def report_error(app: ASGIApp, given: DeliveredMessage, reason: str, scope: Scope) -> None:
@@ -40,7 +34,7 @@ async def report_error(app: ASGIApp, given: DeliveredMessage, reason: str, scope
     error, content = error_reply(given.message, f"refused by the SuperLink's gate: {reason}")
     try:
         await hand_over(app, scope, error, lambda _: content)
-    except NotStoredError as failure:
+    except HTTPException as failure:
         _log.warning("could not report an error of node %d: %s", given.node_id, failure)
 
 
@@ -50,12 +44,9 @@ async def hand_over(
     """Announce a reply, and send those of its objects that the SuperLink has not.
 
     Raises:
-        NotStoredError: The SuperLink does not take it.
+        HTTPException: The SuperLink does not take it.
     """
-    answer = await call(app, "push-messages", announcement, scope)
-    if answer.status_code != 200:
-        raise NotStoredError(answer.status_code)
-    opened = PushMessagesResponse.FromString(bytes(answer.body))
+    opened = PushMessagesResponse.FromString(await call(app, "push-messages", announcement, scope))
     metadata = announcement.messages_list[0].metadata
     # Where it wants none, it has the message itself from an earlier announcement.
     for name in opened.objects_to_push or [metadata.message_id]:
@@ -63,7 +54,5 @@ async def hand_over(
             node=announcement.node, run_id=metadata.run_id, session_id=opened.session_id,
             object_id=name, object_content=await asyncio.to_thread(content, name),
         )  # fmt: skip
-        answer = await call(app, "push-object", push, scope)
-        served = answer.status_code == 200
-        if not served or not PushObjectResponse.FromString(bytes(answer.body)).stored:
-            raise NotStoredError(answer.status_code)
+        if not PushObjectResponse.FromString(await call(app, "push-object", push, scope)).stored:
+            raise HTTPException(507, "the SuperLink has not stored an object")

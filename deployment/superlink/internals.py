@@ -112,6 +112,5 @@ def ids_of_replies(request: Any) -> Any:
     Args:
         request: A PullAppMessagesRequest, of Flower before 1.43 or since.
     """
-    if "reply_to_message_ids" in request.DESCRIPTOR.fields_by_name:
-        return request.reply_to_message_ids.vals
-    return request.message_ids
+    since = getattr(request, "reply_to_message_ids", None)
+    return request.message_ids if since is None else since.vals

@@ -8,6 +8,7 @@ from typing import Any
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope
@@ -67,16 +68,23 @@ async def answer_of(app: ASGIApp, scope: Scope, body: bytes) -> Response:
     headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
     headers.append((b"content-length", b"%d" % len(body)))
     # Requests of one connection may be answered at the same time: Flower writes to the state.
-    own = {"headers": headers, "state": {**scope.get("state", {})}}
-    await app({**scope, **own}, receive, send)
+    changed = {"headers": headers, "state": {**scope.get("state", {})}}
+    await app({**scope, **changed}, receive, send)
     content = b"".join(message.get("body", b"") for message in messages)
     response = Response(content, messages[0]["status"])
     response.raw_headers = list(messages[0]["headers"])
     return response
 
 
-async def call(app: ASGIApp, name: str, request: Any, scope: Scope) -> Response:
-    """Return the SuperLink's answer to a protobuf request, in the name of who sent that scope."""
+async def call(app: ASGIApp, name: str, request: Any, scope: Scope) -> bytes:
+    """Return what the SuperLink answers to a protobuf request, in the name of who sent that scope.
+
+    Raises:
+        HTTPException: It refuses the request.
+    """
     path = FLEET + name
     changed = {**scope, "path": path, "raw_path": path.encode()}
-    return await answer_of(app, changed, request.SerializeToString())
+    answer = await answer_of(app, changed, request.SerializeToString())
+    if answer.status_code != 200:
+        raise HTTPException(answer.status_code, "the SuperLink stores nothing")
+    return bytes(answer.body)

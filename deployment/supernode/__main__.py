@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from typing import NoReturn
 
 from deployment.flower_parts import SUPERNODE, why_unfit
@@ -27,17 +28,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--isolation")
     parser.add_argument("--port")
-    own, options = parser.parse_known_args()
+    given, options = parser.parse_known_args()
     threading.Thread(target=return_memory, daemon=True).start()
     with exit_on_failure():
-        if own.isolation is None:
+        if given.isolation is None:
             why = why_unfit(SUPERNODE)
             if why is None:
-                run_warm(options, own.port or str(free_port()))
+                run_warm(options, given.port or str(free_port()))
                 return
-            report(f"each message starts a new Python process, as in Flower: {why}")
+            line = "each message starts a new Python process, as in Flower"
+            sys.stderr.write(f"deployment.supernode: {line}: {why}\n")
         flower_command = ["flower-supernode", *sys.argv[1:]]
-        if own.port is None and own.isolation != "process":  # whose port others are to know
+        if given.port is None and given.isolation != "process":  # whose port others are to know
             flower_command += ["--port", str(free_port())]
         run_flower(flower_command)
 
@@ -63,7 +65,8 @@ def exit_on_failure() -> Iterator[None]:
 def end_process(error: BaseException | None = None) -> NoReturn:
     """End this process with a line and status 1."""
     reason = " ".join(f"{type(error).__name__}: {error}".split()) if error else "its loop is over"
-    report(f"the SuperNode cannot go on ({reason}), and exits with status 1")
+    line = f"the SuperNode cannot go on ({reason}), and exits with status 1"
+    sys.stderr.write(f"deployment.supernode: {line}\n")
     os._exit(1)
 
 
@@ -77,18 +80,11 @@ def run_flower(words: list[str]) -> None:
     flower_supernode()
 
 
-def report(line: str) -> None:
-    """Write a line for whoever reads the log."""
-    sys.stderr.write(f"deployment.supernode: {line}\n")
-    sys.stderr.flush()
-
-
 def run_warm(options: Sequence[str], port: str) -> None:
     """Run the SuperNode in this process; the process that clients are forked from ends with it."""
-    from deployment.supernode.client_process import start_fork_server
     from deployment.supernode.message_loop import run_supernode
 
-    start_fork_server()
+    forkserver.ensure_running()  # it imports what clients need meanwhile
     run_supernode([*options, "--port", port, "--isolation", "process"], f"127.0.0.1:{port}")
 
 

@@ -18,8 +18,6 @@ from flwr.supernode.runtime import run_clientapp as module
 
 from deployment.supernode import end_with_parent
 
-# More seconds than any client takes to hand in its state.
-NO_LIMIT = 1e9
 # This package: a run may bring one of the same name.
 OWN = __name__.partition(".")[0]
 
@@ -74,7 +72,7 @@ def run_clientapp(address: str, token: str, parent_pid: int) -> None:
             text = "the client's state could not be stored, so its next round starts without it: %s"
             logging.getLogger("flwr").error(text, failure)
 
-    vars(flowers_exit)["FORCE_EXIT_TIMEOUT_SECONDS"] = NO_LIMIT
+    vars(flowers_exit)["FORCE_EXIT_TIMEOUT_SECONDS"] = 1e9
     own["push_task_output"] = push_or_log
     own["install_from_fab"] = install_atomically(own["install_from_fab"])
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends

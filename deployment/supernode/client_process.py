@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing import forkserver
 from typing import Any
 
 from deployment.supernode import client_main
@@ -17,13 +16,8 @@ POLL = 0.05
 CLOCK_AHEAD = 10.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["deployment.supernode.preload"])
 _log = logging.getLogger("flwr")
-
-
-def start_fork_server() -> None:
-    """Start the process that clients are forked from; it imports their libraries meanwhile."""
-    _CONTEXT.set_forkserver_preload(["deployment.supernode.preload"])
-    forkserver.ensure_running()
 
 
 class Client:

@@ -29,7 +29,6 @@ def child(sender):
 
 if __name__ == "__main__":
     from deployment.supernode import client_process
-    client_process.start_fork_server()
     context = client_process._CONTEXT
     found = []
     for _ in range(2):

@@ -45,6 +45,7 @@ NOT_RUN = {
     "It needs a server and devices: test_literal_deployment.py and test_access.py have them.": (
         r"deployment/super|flwr (supernode|ls|run \. deployment)|curl|sqlite3|ssh -|.*flower-super"
     ),
+    "It needs the keys of several devices: test_secure_sum.py has them.": r"cat device-",
     "It needs a server and a device of Node.js: test_javascript_devices.py has them.": (
         r"NODE_EXTRA_CA_CERTS"
     ),

@@ -209,7 +209,9 @@ def _at_least(target: float | str, highest: float) -> bool:
 
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Record]) -> Row:
     # The time of epochs and of single gradients is not known (`paper.tables.computing_seconds`).
-    timed = method["local-steps"] and method["batch-size"] and method["strategy"] != "fedsgd"
+    # Nor that of several exchanges a round.
+    untimed = method["strategy"] in ("fedsgd", "secure-sum")
+    timed = method["local-steps"] and method["batch-size"] and not untimed
     scores = {}
     for target in board.targets:
         column = Column(name=board.name, target=target, link=board.link)

@@ -232,6 +232,5 @@ def test_saved_model_is_read_as_the_page_says(project, finished):
     (lines,) = [content for language, content in blocks(page) if language == "python"]
     lines = lines.replace("runs/FOLDER", str(finished))
     script = project.files / "read_model.py"
-    images = "import torch\nimages = torch.zeros(3, 28, 28, dtype=torch.uint8)\n"
-    script.write_text(f"{images}{lines}assert logits.shape == (3, 10)\n")
+    script.write_text(f"{lines}assert logits.shape == (1, 10)\n")
     project.run(f"python {script}")

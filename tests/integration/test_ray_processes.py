@@ -129,7 +129,7 @@ def test_signal_while_ray_starts_is_handled_by_the_run_and_not_by_ray(processes)
 
 def test_run_that_may_use_one_cpu_has_one_worker(processes, tmp_path):
     run = simulate(processes, tmp_path, rounds=100_000, cpus=[min(os.sched_getaffinity(0))])
-    assert until(lambda: processes.living("ray::Worker"), 120)  # the first rounds need none
+    assert until(lambda: processes.living("ray::Worker"), 400)  # the first rounds need none
     now = len(history_of(tmp_path))
     assert until(lambda: len(history_of(tmp_path)) > now + 2, 120)
     assert len(processes.living("ray::Worker")) == 1

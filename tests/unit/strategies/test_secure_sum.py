@@ -32,7 +32,7 @@ def cohorts(draw):
     return clients, {client: draw(st.sampled_from(stages())) for client in sorted(lost)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(cohorts(), st.integers(4, 16))
 def test_masked_sum_is_the_sum_of_the_clients_that_are_left(made, bits):
     clients, lost = made

@@ -126,7 +126,6 @@ class SecureSum(CompressedStrategy):
         given = {
             "max-update-norm": settings.bounds.max_update_norm < math.inf,
             "selection": settings.selection not in ("uniform", "round-robin"),
-            "local-arrays": bool(self.local_arrays),
         }
         if refused := [key for key, is_given in given.items() if is_given]:
             raise ValueError(f"secure-sum hides single clients' updates: leave out {refused[0]}")
@@ -174,7 +173,7 @@ class SecureSum(CompressedStrategy):
             asked.nodes,
             lambda place: grid + write_rows({own: rows[place] for own, rows in sealed.items()}),
         )
-        survivors, nodes, signatures = cohort.of(stage, masked).keys(), masked.nodes, {}
+        survivors, nodes, signatures = cohort.left(stage, masked), masked.nodes, {}
         named = write_places(survivors)
 
         if self.signed:
@@ -222,7 +221,6 @@ class SecureSum(CompressedStrategy):
 
         def read(now: Round, reply: Reply) -> Terms:
             if parse is None:
-                cohort.note(stage, reply.node, b"", bytes)
                 return self._masked(now, reply)
             cohort.note(stage, reply.node, reply.payload, parse)
             return ()

@@ -120,20 +120,16 @@ def _check_selection(parts: Components) -> None:
 
 
 def _check_model(parts: Components) -> None:
-    """Check that the strategy can send the model."""
-    try:
-        parts.strategy.read_model(parts.model.sent)
-    except ValueError as error:
-        raise ConfigError("task", parts.config.task, str(error)) from error
-
-
-def _check_method(parts: Components) -> None:
-    """Check that the method can train the model, and that clients may evaluate if they shall."""
+    """Check that the strategy can send and train the model, and clients test it if they shall."""
     runner, config = parts.strategy, parts.config
+    try:
+        model = runner.read_model(parts.model.sent)
+    except ValueError as error:
+        raise ConfigError("task", config.task, str(error)) from error
     if not isinstance(runner, StrategyRunner):
         return
     try:
-        runner.check(parts.model.sent)
+        runner.strategy.check(model, runner.settings)
     except ValueError as error:
         raise ConfigError("strategy", config.strategy, str(error)) from error
     if config.fraction_evaluate and runner.strategy.hides_clients:
@@ -150,7 +146,6 @@ CHECKS: tuple[Callable[[Components], object], ...] = (
     _check_local_arrays,
     _check_selection,
     _check_model,
-    _check_method,
 )
 
 

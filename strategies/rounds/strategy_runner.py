@@ -59,18 +59,14 @@ class StrategyRunner(Runner):
         """
         return super().read_model(self._local.travelling(arrays))
 
-    def check(self, arrays: ArrayRecord) -> None:
-        """Check that the strategy can train a model; ValueError if it cannot."""
-        self.strategy.check(self.read_model(arrays), self.settings)
-
     def round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Exchanges:
         """Yield the exchanges of a round of training; return its outcome.
 
         Raises:
-            ValueError: As for `read_model` and `check`, the config lacks a key that the strategy
-                needs, or has settings for clipping where clients send no models.
+            ValueError: As for `read_model` and the strategy's `check`, the config lacks a key that
+                the strategy needs, or has settings for clipping where clients send no models.
             StrategyError: The strategy failed.
         """
         strategy, model = self.strategy, self.read_model(arrays)

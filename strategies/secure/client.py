@@ -35,6 +35,7 @@ from .messages import (
 )
 from .primitives import (
     KEY,
+    LETTERS,
     SHARE,
     SIGNATURE,
     agree,
@@ -46,8 +47,6 @@ from .primitives import (
     split,
     unseal,
 )
-
-MASKS, LETTERS = b"masks", b"letters"  # what two clients' keys are used for
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class SecureClient:
         words = np.concatenate([numbers, extras_of(values, scale)]).astype(np.uint32)
         others = {place: keys[place][:KEY] for place in sealed if place != request.place}
         words += self_mask(session.self_secret, len(words))
-        words += pair_masks(session.mask_secret, request.place, others, len(words), MASKS)
+        words += pair_masks(session.mask_secret, request.place, others, len(words))
         data = pack_words(words, ring_bits(uplink.bits, request.cohort))
         session = replace(
             session, mask_secret=b"", self_secret=b"", sealed=request.body[GRID.size :]

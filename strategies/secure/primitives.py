@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 # Bytes of a secret that is shared, of a share, of a key, of AES-GCM's tag, of a signature.
 SECRET, SHARE, KEY, TAG, SIGNATURE = 16, 16, 32, 16, 64
+# What the keys of two clients are used for.
+MASKS, LETTERS = b"masks", b"letters"
 # What is summed: numbers modulo 2^32.
 Words = NDArray[np.uint32]
 
@@ -43,9 +45,7 @@ def self_mask(secret: bytes, count: int) -> Words:
     return _stream(_derive(secret, b"self"), count)
 
 
-def pair_masks(
-    secret: bytes, place: int, keys: Mapping[int, bytes], count: int, purpose: bytes
-) -> Words:
+def pair_masks(secret: bytes, place: int, keys: Mapping[int, bytes], count: int) -> Words:
     """Return the sum of the ``count`` words that a client shares with each of the others.
 
     Of two clients the one at the lower place adds them, the other subtracts them: in a sum over
@@ -56,11 +56,10 @@ def pair_masks(
         place: The client's.
         keys: The others' public keys by place.
         count: How many words.
-        purpose: What the masks are for; both clients' are the same.
     """
     total = np.zeros(count, np.uint32)
     for other, key in keys.items():
-        words = _stream(agree(secret, key, purpose), count)
+        words = _stream(agree(secret, key, MASKS), count)
         total = total + words if place < other else total - words
     return total
 

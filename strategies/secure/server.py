@@ -9,7 +9,7 @@ import numpy as np
 from ..compression.decoded_update import DecodeError
 from ..rounds.reply_errors import ReplyError
 from ..rounds.values import Aggregate
-from .client import MASKS, signer
+from .client import signer
 from .identity import verify
 from .messages import Stage, read_rows, threshold
 from .primitives import KEY, Words, combine, pair_masks, public_key, self_mask
@@ -26,7 +26,7 @@ class Cohort:
         nodes: Their nodes, by place.
         seed: Of the positions of the round's numbers.
         scale: c of these numbers.
-        answers: What each sent, by stage and place.
+        answers: What each sent, by stage and place, but for the masked numbers.
     """
 
     nodes: Sequence[int]
@@ -39,7 +39,7 @@ class Cohort:
 
     @property
     def threshold(self) -> int:
-        """T."""
+        """How many clients must answer each stage, t."""
         return threshold(len(self.nodes))
 
     def note(self, stage: Stage, node: int, data: bytes, parse: Parse) -> None:
@@ -50,13 +50,16 @@ class Cohort:
             raise ReplyError(f"secure sum, stage {stage.name}: {error}") from error
         self.answers.setdefault(stage, {})[self.places[node]] = answer
 
-    def of(self, stage: Stage, aggregate: Aggregate) -> dict[int, Any]:
-        """Return the answers to a stage by place; ReplyError if they are fewer than t."""
+    def left(self, stage: Stage, aggregate: Aggregate) -> list[int]:
+        """Return the places of the clients that answered a stage; ReplyError if fewer than t."""
         if (left := len(aggregate.nodes)) < self.threshold:
             wanted = f"{self.threshold} of {len(self.nodes)} clients are needed, {left} answered"
             raise ReplyError(f"secure sum, stage {stage.name}: {wanted}")
-        places = sorted(self.places[node] for node in aggregate.nodes)
-        return {place: self.answers[stage][place] for place in places}
+        return sorted(self.places[node] for node in aggregate.nodes)
+
+    def of(self, stage: Stage, aggregate: Aggregate) -> dict[int, Any]:
+        """Return the answers to a stage by place; ReplyError as for `left`."""
+        return {place: self.answers[stage][place] for place in self.left(stage, aggregate)}
 
 
 def sized(data: bytes, size: int) -> bytes:
@@ -119,7 +122,7 @@ def masks_of(
         if place in survivors:
             total += self_mask(secret, count)
         elif public_key(secret) == keys[place][:KEY]:
-            total -= pair_masks(secret, place, alive, count, MASKS)
+            total -= pair_masks(secret, place, alive, count)
         else:
             raise ReplyError("secure sum: the shares of a lost client's secret are wrong")
     return total

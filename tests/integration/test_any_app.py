@@ -758,30 +758,37 @@ def test_wrong_argument_fails_in_one_line_that_names_the_one_meant(call, reason)
 
 
 def test_secure_sum_trains_an_app_with_the_mod_alone_and_counts_all_bytes(caplog):
+    heads = {}
     app = ClientApp(mods=[compression_mod])
 
     @app.train()
     def train(message, context):
-        w = as_numpy(message.content["arrays"])["w"]
+        w, head = as_numpy(message.content["arrays"]).values()
+        heads.setdefault(context.node_id, []).append(head[0])
         metrics = MetricRecord({"num-examples": 1, "secret": float(context.node_id)})
-        arrays = record({"w": w + 0.1 * (target(context.node_id) - w)})
+        arrays = record({"w": w + 0.1 * (target(context.node_id) - w), "head": head + 1})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     @app.evaluate()
     def evaluate(message, context):
         raise AssertionError("clients must not evaluate")
 
-    grid, strategy = AppGrid(app), SecureSum(sparsity=0.5)
-    start = record({"w": np.zeros((20, 30))})
+    grid, strategy = AppGrid(app), SecureSum(sparsity=0.5, local_arrays=("head",))
+    start = record({"w": np.zeros((20, 30)), "head": np.zeros(3)})
     for _ in range(2):  # a second training begins from scratch
+        heads = {}
         with caplog.at_level(logging.INFO, "flwr"):
             result = strategy.start(grid=grid, initial_arrays=start, num_rounds=40)
         assert grid.errors == []
         best = np.mean([target(node) for node in range(1, NODES + 1)], axis=0)
         before, after = (np.abs(w - best).mean() for w in (0, result.arrays["w"].numpy()))
         assert after < 0.3 * before
+        assert list(map(heads.get, (1, 2, 3, 4))) == [[*range(40)]] * NODES, "they stay on clients"
+        assert not result.arrays["head"].numpy().any()
         assert f"Sent {grid.bytes_down:,} bytes down" in caplog.text
         assert f"{grid.bytes_up:,} bytes up" in caplog.text
         grid.bytes_down = grid.bytes_up = 0
+    with pytest.raises(ValueError, match="fraction_evaluate: SecureSum takes 0"):
+        SecureSum(fraction_evaluate=0.5).start(grid=grid, initial_arrays=start, num_rounds=1)
     assert all(not dict(metrics) for metrics in result.train_metrics_clientapp.values())
     assert {name for _, records, _ in grid.received for name in records} == {"fedavg-strategies"}

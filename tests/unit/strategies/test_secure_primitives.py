@@ -43,9 +43,9 @@ def test_keys_and_masks_are_those_of_the_protocol():
     assert primitives.agree(ONE, public(OTHER), b"masks") == key
     np.testing.assert_array_equal(primitives.self_mask(ONE, 9), words(derive(ONE, b"self"), 9))
     keys = {0: public(OTHER), 5: public(OTHER)}
-    masks = primitives.pair_masks(ONE, 3, {5: keys[5]}, 9, b"masks")
+    masks = primitives.pair_masks(ONE, 3, {5: keys[5]}, 9)
     np.testing.assert_array_equal(masks, words(key, 9))
-    both = primitives.pair_masks(ONE, 3, keys, 9, b"masks")
+    both = primitives.pair_masks(ONE, 3, keys, 9)
     np.testing.assert_array_equal(both, np.zeros(9), "added for place 5, subtracted for place 0")
 
 

@@ -9,6 +9,7 @@ from flwr.app import Context, Message, RecordDict
 from fedavg_app.client.mods import with_mods
 from fedavg_app.config import RunConfig
 from strategies import compression_mod
+from strategies.secure import identity
 from strategies.secure.messages import (
     KEYS,
     SEALED,
@@ -19,7 +20,7 @@ from strategies.secure.messages import (
     write_rows,
     write_survivors,
 )
-from tests.support.compressed_network import FIRST_NODE, flatten
+from tests.support.compressed_network import FIRST_NODE, flatten, replace_payload
 from tests.support.secure_network import SecureNetwork, change_request, identities, request_of
 
 pytestmark = pytest.mark.usefixtures("server_identity")
@@ -196,6 +197,24 @@ def test_server_cannot_send_a_key_of_an_earlier_round_again(nodes):
     network.sum_round(changes, change_message=replay)
     network.sum_round(changes, change_message=replay)
     assert "a key that its device has not signed" in network.errors[0]
+
+
+def test_key_that_was_signed_long_ago_is_refused(nodes, monkeypatch):
+    monkeypatch.setattr(identity, "MAX_SECONDS", -1)
+    network = signed_network(nodes)
+    network.sum_round({client: network.random_change() for client in range(CLIENTS)})
+    assert "a device's key was signed long ago" in network.errors[0]
+
+
+def test_clients_wrong_signature_of_the_survivors_stops_nobody(nodes):
+    network = signed_network(nodes)
+    changes = {client: network.random_change() for client in range(CLIENTS)}
+    network.spoil = {(Stage.SIGN, 2): lambda reply: replace_payload(reply, bytes(64))}
+    before = network.model
+    network.sum_round(changes)
+    assert not network.errors
+    expected = network.model_after(before, range(CLIENTS))
+    np.testing.assert_array_equal(flatten(network.model), expected)
 
 
 def test_server_cannot_add_a_device(nodes, tmp_path):

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.e2e.test_short_runs import simulate
+from tests.e2e.test_short_runs import run_under_flwr, simulate
 from tests.support.deployment import Deployment
-from tests.support.flwr_run import local_superlink, run_app
-from tests.support.run_folders import assert_model, only_folder, read_summary
+from tests.support.run_folders import assert_model, read_summary
 from tests.support.secure_network import identities
 
 pytestmark = pytest.mark.slow
@@ -27,12 +26,7 @@ def simulated(tmp_path_factory):
 
 @pytest.mark.long
 def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
-    (tmp_path / "home").mkdir()
-    with local_superlink(tmp_path / "home") as environment:
-        keys = {**KEYS, "run-dir": str(tmp_path / "runs")}
-        shown, status = run_app(environment, keys, NUM_CLIENTS)
-    assert status["status"] == "finished:completed", shown
-    assert_model(only_folder(tmp_path / "runs"), simulated)
+    assert_model(run_under_flwr(KEYS, tmp_path), simulated)
 
 
 def test_devices_that_sign_train_the_model_of_the_simulation(simulated, tmp_path):

@@ -31,6 +31,18 @@ def simulate(keys, runs):
     return only_folder(runs), done
 
 
+def run_under_flwr(keys, folder):
+    """Run the app by `flwr run`, with as many nodes as clients; return the folder of its run."""
+    (folder / "home").mkdir()
+    with local_superlink(folder / "home") as environment:
+        keys = {**keys, "run-dir": str(folder / "runs")}
+        shown, status = run_app(environment, keys, keys["num-clients"])
+    assert status["status"] == "finished:completed", shown
+    run = only_folder(folder / "runs")
+    assert f"results: {run}" in shown
+    return run
+
+
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """The folder of the run under simulation.py, and what it printed."""
@@ -60,13 +72,7 @@ def test_simulation_trains_and_writes_its_results(simulated):
 
 
 def test_flwr_run_trains_the_model_of_the_simulation(simulated, tmp_path):
-    (tmp_path / "home").mkdir()
-    with local_superlink(tmp_path / "home") as environment:
-        keys = {**KEYS, "run-dir": str(tmp_path / "runs")}
-        shown, status = run_app(environment, keys, NUM_CLIENTS)
-    assert status["status"] == "finished:completed", shown
-    folder = only_folder(tmp_path / "runs")
-    assert f"results: {folder}" in shown
+    folder = run_under_flwr(KEYS, tmp_path)
     assert_same_training(folder, simulated[0])
 
 

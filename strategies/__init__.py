@@ -27,6 +27,7 @@ STRATEGIES = Registry[Strategy](
     Strategy,  # type: ignore[type-abstract]
     "strategy",
     {
+        "cafe": f"{__name__}.cafe:CAFe",
         "compressed": f"{__name__}.compressed:Compressed",
         "eden": f"{__name__}.compressed:EDEN",
         "fedavg": f"{__name__}.fedavg:FedAvg",

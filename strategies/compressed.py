@@ -4,11 +4,13 @@
 files. All take the arguments of `CompressedStrategy` besides their own.
 """
 
+from typing import Literal
+
 from pydantic.dataclasses import dataclass
 
 from .compressed_server import CompressedStrategy
 from .compression import COMPRESSORS
-from .compression.codec import Codec, Feedback
+from .compression.codec import Codec
 from .compression.floats import Float32
 from .compression.quantized import Bits, Norm, Quantized
 from .compression.rotated import Bits as RotatedBits
@@ -36,7 +38,7 @@ class Compressed(CompressedStrategy):
 
     uplink: Part = "sparse"
     downlink: Part = "float32"
-    feedback: Feedback = "residual"
+    feedback: Literal["none", "residual"] = "residual"
     feedback_decay: FeedbackDecay = 1.0
 
     def make_codec(self) -> Codec:

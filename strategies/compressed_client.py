@@ -17,7 +17,16 @@ from .rounds.local_arrays import (
     advice,
     taken_back,
 )
-from .rounds.messages import CODEC, HEAD, UPDATES, UPLINK, Received, Update, refuse_clipping
+from .rounds.messages import (
+    CODEC,
+    HEAD,
+    LAST_UPDATE,
+    UPDATES,
+    UPLINK,
+    Received,
+    Update,
+    refuse_clipping,
+)
 from .rounds.model import Model, Vector, difference
 
 NEEDS_MODEL = ReplyStatus.NEEDS_MODEL
@@ -145,7 +154,7 @@ class CompressedClient:
 def compressed(
     codec: Codec, received: Received, memory: ClientMemory, head: Head, model: Model, change: Vector
 ) -> tuple[bytes, Vectors]:
-    """Return the bytes of a change with what earlier updates left, and the vectors to keep.
+    """Return the bytes of a change and the vectors to keep, after the codec's error feedback.
 
     Raises:
         OutOfRangeError: The change, or what would be sent, is not finite or too large.
@@ -163,6 +172,9 @@ def compressed(
             residual = np.float32(codec.feedback_decay) * residual
         change = add(residual, change)  # update plus residual
         vectors = {RESIDUAL: change}
+    elif codec.feedback == "aggregate" and LAST_UPDATE in received.vectors:
+        last = received.vectors[LAST_UPDATE].astype(np.float32, copy=False)
+        change = add(-last, change)
     data, _ = compress(change, codec.uplink, model.layout, received.random_stream(UPLINK))
     return data, vectors
 

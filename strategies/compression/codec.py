@@ -17,7 +17,7 @@ from . import COMPRESSORS
 from .compressor import Compressor
 from .error_feedback import check_contraction
 
-Feedback = Literal["none", "residual"]
+Feedback = Literal["none", "residual", "aggregate"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Codec:
         uplink: Compresses the clients' updates.
         downlink: Compresses the server's update of the global model.
         feedback: What clients and server do about what compression leaves out: "residual" adds it
-            to the next update, "none" loses it.
+            to the next update, "none" loses it; with "aggregate" clients send the difference of
+            their update from the last global one, which they are sent (`strategies.cafe`).
         feedback_decay: beta in (0, 1]; a client adds beta times what was left out. The server's
             residual does not decay: SparseLoCo, whose beta this is, compresses the clients' updates
             only. With 1 the text does not have it.
@@ -48,13 +49,14 @@ class Codec:
 
     def __post_init__(self) -> None:
         if self.feedback not in get_args(Feedback):
-            raise ValueError(f"feedback = {self.feedback!r}: give 'residual' or 'none'")
+            names = ", ".join(map(repr, get_args(Feedback)))
+            raise ValueError(f"feedback = {self.feedback!r}: give one of {names}")
         given = f"feedback-decay = {self.feedback_decay} with feedback {self.feedback!r}"
-        if self.feedback == "none" and self.feedback_decay != 1:
+        if self.feedback != "residual" and self.feedback_decay != 1:
             raise ValueError(f"{given}: leave it out")
         if not 0 < self.feedback_decay <= 1:
             raise ValueError(f"{given}: give a number above 0 and at most 1")
-        if self.feedback == "residual":
+        if self.feedback != "none":
             check_contraction("uplink", self.uplink)
             check_contraction("downlink", self.downlink)
 

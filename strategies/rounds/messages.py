@@ -33,6 +33,8 @@ BUFFER_NAMES, ARRAYS_KEY, CONFIG_KEY = "buffers", "arrays-key", "config-key"
 # Entries of compressed strategies: the head, the updates that the client missed, and, with the
 # model, the text of what compresses them.
 HEAD, UPDATES, CODEC = "head", "updates", "codec"
+# The record of the last global update, from which clients without memory send their difference.
+LAST_UPDATE = "last-update"
 # The entry of secure sums: a stage's message.
 SECURE = "secure-sum"
 # The entry of a node's config that names the key by which the device signs its part of these.

@@ -80,7 +80,7 @@ def test_bits_are_counted_by_the_formula_for_the_models_shapes():
 def test_codec_with_a_rule_of_an_earlier_version_is_refused():
     text = str(strategies.build("topk", {}).strategy.codec)
     assert Codec.parse(text) is not None
-    with pytest.raises(ValueError, match="feedback = 'momentum': give 'residual' or 'none'"):
+    with pytest.raises(ValueError, match="feedback = 'momentum': give one of 'none',"):
         Codec.parse(text.replace('"residual"', '"momentum"'))
     warm = Codec.parse(text.replace('"warmup-rounds":0', '"warmup-rounds":4'))
     assert str(warm) == text, "so its digest is not that of the server's messages"

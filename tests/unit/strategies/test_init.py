@@ -53,8 +53,8 @@ def installed(monkeypatch):
 
 
 NAMES = [
-    "broken", "compressed", "eden", "fedavg", "fedbuff", "fednova", "fedsgd", "other", "qsgd",
-    "scaffold", "secure-sum", "signsgd", "sparseloco", "stc", "topk",
+    "broken", "cafe", "compressed", "eden", "fedavg", "fedbuff", "fednova", "fedsgd", "other",
+    "qsgd", "scaffold", "secure-sum", "signsgd", "sparseloco", "stc", "topk",
 ]  # fmt: skip
 
 
@@ -97,6 +97,7 @@ SETTINGS = {"noise_multiplier": 1.0, "clipping_norm": 0.5, "num_sampled_clients"
         ("eden", Rotated(1), Float32(), "none"),
         ("compressed", Sparse(), Float32(), "residual"),
         ("sparseloco", Chunked(1 / 64, 4096, 2), Float32(), "residual"),
+        ("cafe", Sparse(), Float32(), "aggregate"),
     ],
 )
 def test_defaults_are_those_of_the_readme(name, uplink, downlink, feedback):

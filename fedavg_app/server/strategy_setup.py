@@ -132,9 +132,20 @@ def _check_model(parts: Components) -> None:
         runner.strategy.check(model, runner.settings)
     except ValueError as error:
         raise ConfigError("strategy", config.strategy, str(error)) from error
-    if config.fraction_evaluate and runner.strategy.hides_clients:
-        fix = f"give 0: {config.strategy} hides what single clients report"
-        raise ConfigError("fraction-evaluate", config.fraction_evaluate, fix)
+    if runner.strategy.hides_clients:
+        _check_hidden(config)
+
+
+def _check_hidden(config: RunConfig) -> None:
+    """Check that nothing is asked of single clients, and that there are several."""
+    hides = f"{config.strategy} hides what single clients report"
+    if config.fraction_evaluate:
+        raise ConfigError("fraction-evaluate", config.fraction_evaluate, f"give 0: {hides}")
+    if config.initial_loss:
+        raise ConfigError("initial-loss", True, f"leave it out: {hides}")
+    if config.num_clients and cohort_size(config.fraction_train, config.num_clients) < 2:
+        fix = f"give one by which two clients or more take part: {hides}, in their sum"
+        raise ConfigError("fraction-train", config.fraction_train, fix)
 
 
 # Each raises a ConfigError where components do not go together, or cannot be used.

@@ -63,15 +63,15 @@ LINKS: dict[LinkName, Link] = {
 def link_times(history: Sequence[RoundMetrics], link: Link) -> list[float]:
     """Return the seconds that all messages took by the end of every round, over the same link.
 
-    The largest message of a round counts, and the largest reply: a round waits for the last one.
-    Histories of earlier versions have the mean only.
+    The largest message of an exchange counts, and the largest reply: the server waits for the last
+    one. Histories of earlier versions have the mean only.
     """
     times, total = [], 0.0
     for metrics in history:
         if metrics.participants:
             up = metrics.largest_up or metrics.bytes_up / metrics.participants
             down = metrics.largest_down or metrics.bytes_down / metrics.participants
-            total += link.seconds(up, down)
+            total += link.seconds(up, down, metrics.exchanges)
         times.append(total)
     return times
 

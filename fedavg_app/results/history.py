@@ -49,8 +49,9 @@ class RoundMetrics:
             "train_loss", "train_metrics.grad-norm", "client_metrics.accuracy".
         bytes_down: Bytes of the records sent to clients for training.
         bytes_up: Bytes of the records they sent back.
-        largest_down: Bytes of the largest of these messages.
-        largest_up: Bytes of the largest of the replies.
+        largest_down: Bytes of the largest of these messages; of several exchanges, their sum.
+        largest_up: Bytes of the largest of the replies, likewise.
+        exchanges: How often messages were sent and answered, one after the other.
         theory_bits_down: Bits of the messages by the papers' formulas: no heads, names or metrics.
         theory_bits_up: Bits of the valid replies by the same formulas.
         total: The same four, summed over all rounds so far.
@@ -79,6 +80,7 @@ class RoundMetrics:
     bytes_up: int = 0
     largest_down: int = 0
     largest_up: int = 0
+    exchanges: int = 1
     theory_bits_down: float = 0.0
     theory_bits_up: float = 0.0
     total: dict[str, float] = field(default_factory=dict)

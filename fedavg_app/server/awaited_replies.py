@@ -61,7 +61,7 @@ class AwaitedReplies:
         self._nodes: dict[str, int] = {}
         self._bytes_down: dict[str, int] = {}
         self._expiry: dict[str, float] = {}
-        self.traffic = traffic = Traffic(len(messages))
+        self.traffic = traffic = Traffic(len(messages), exchanges=1)
         for message, message_id in zip(messages, message_ids, strict=True):
             node = message.metadata.dst_node_id
             if message_id is None:

@@ -38,8 +38,9 @@ class Traffic:
         num_sent: How many of them were sent.
         bytes_down: The bytes of these and of a round's other messages.
         bytes_up: The bytes of the replies.
-        largest_down: The bytes of the largest message.
-        largest_up: The bytes of the largest reply.
+        largest_down: The bytes of the largest message; of several exchanges, of each one's.
+        largest_up: The bytes of the largest reply, likewise.
+        exchanges: How many there were.
         unanswered: The reason, by node, for each message that its node did not answer, except
             messages whose reply was no longer needed.
         virtual_seconds: Of the round ("round"), and what the last reply that counted spent on
@@ -52,6 +53,7 @@ class Traffic:
     bytes_up: int = 0
     largest_down: int = 0
     largest_up: int = 0
+    exchanges: int = 0
     unanswered: dict[int, str] = field(default_factory=dict)
     virtual_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -63,8 +65,9 @@ class Traffic:
             self.num_sent + later.num_sent,
             self.bytes_down + later.bytes_down,
             self.bytes_up + later.bytes_up,
-            max(self.largest_down, later.largest_down),
-            max(self.largest_up, later.largest_up),
+            self.largest_down + later.largest_down,
+            self.largest_up + later.largest_up,
+            self.exchanges + later.exchanges,
             self.unanswered | later.unanswered,
             {name: before.get(name, 0.0) + time for name, time in later.virtual_seconds.items()},
         )

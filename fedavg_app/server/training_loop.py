@@ -152,6 +152,7 @@ class TrainingLoop:
             bytes_up=traffic.bytes_up,
             largest_down=traffic.largest_down,
             largest_up=traffic.largest_up,
+            exchanges=traffic.exchanges,
             theory_bits_down=outcome.formula_bits_down,
             theory_bits_up=outcome.formula_bits_up,
             virtual_seconds=traffic.virtual_seconds,

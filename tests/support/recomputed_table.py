@@ -51,7 +51,7 @@ def spent(rounds):
         "seconds": sum(record["seconds"] for record in rounds),
         "seconds_link": sum(
             record["largest_up"] * 8 / (up * 1e6) + record["largest_down"] * 8 / (down * 1e6)
-            + 2 * latency / 1000
+            + 2 * latency / 1000 * record["exchanges"]
             for record in sent
         ),
     }  # fmt: skip

@@ -152,6 +152,11 @@ def test_a_round_is_two_round_trips_and_both_transfers():
     assert link.seconds(0, 0, rounds=3) == pytest.approx(0.3)
 
 
+def test_every_exchange_of_a_round_takes_two_round_trips():
+    history = [RoundMetrics(1, 2, largest_up=1_000_000, largest_down=500_000, exchanges=4)]
+    assert link_times(history, Link(up=8, down=8, latency=100)) == pytest.approx([1.5 + 4 * 0.2])
+
+
 def test_a_round_waits_for_its_largest_messages():
     link = Link(up=8, down=8, latency=0)
     history = [

@@ -6,7 +6,7 @@ all updates up to float32 rounding. A client's residual changes once the server 
 was sent: the content of a reply that was lost or rejected is still in it.
 
 With a decay beta below 1 a client compresses beta A + dW (A. Sarfi et al. 2025, SparseLoCo, arXiv
-2508.15706), whether its last update was accepted or not. With `strategies.cafe` clients keep nothing.
+2508.15706), whether its last update was accepted or not. In `strategies.cafe` they keep nothing.
 """
 
 import numpy as np

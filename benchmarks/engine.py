@@ -38,6 +38,7 @@ from tests.support.processes import succeed
 from tests.support.usage import repeatedly
 
 Keys = dict[str, str | int | float]
+Seconds = tuple[float, float, float]
 ENGINES = APP, UNTESTED, FLWR, QUICKSTART, PFL = "app", "untested", "flwr-run", "quickstart", "pfl"
 TORCHRUN = f"-m torch.distributed.run --standalone --nproc-per-node={os.cpu_count()} -m"
 FEDERATION = "--federation-config", "num-supernodes=100 client-resources-num-cpus=1"
@@ -71,7 +72,7 @@ class Watch:
 
 def measure(
     engine: str, checkout: Path, keys: Keys, chosen: argparse.Namespace, flower: dict[str, str]
-) -> tuple[float, float, float]:
+) -> Seconds:
     """Run an engine; return seconds: to the end of round 1, of a later round, to the end.
 
     Args:
@@ -149,10 +150,12 @@ def main() -> None:
             flwr(flower, "ls")  # starts the SuperLink
         for case in chosen.cases:
             keys = CASES[case] | ({"num-server-rounds": chosen.rounds} if chosen.rounds else {})
-            runs = [
-                [measure(engine, folder, keys, chosen, flower) for engine, folder in engines]
-                for _ in range(chosen.repeats)
-            ]
+            runs: list[list[Seconds]] = []
+            for _ in range(chosen.repeats):
+                runs.append([])
+                for engine, folder in engines:
+                    runs[-1].append(measure(engine, folder, keys, chosen, flower))
+                    print(case, engine, *(f"{seconds:.3g}" for seconds in runs[-1][-1]), flush=True)
             for (engine, folder), found in zip(engines, zip(*runs, strict=True), strict=True):
                 title = engine if folder == ROOT else f"{engine}, {folder.name}"
                 table.add_row(case, title, *map(median_and_range, zip(*found, strict=True)))

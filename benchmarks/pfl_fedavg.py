@@ -107,6 +107,7 @@ def train(keys: dict[str, Any]) -> None:
     )
     if rank == 0:
         Path(keys["log"]).write_text(json.dumps(Log.lines))
+    torch.distributed.destroy_process_group()  # its threads sometimes abort a process that ends
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from flwr.serverapp import strategy as flower
 import strategies
 from fedavg_app.flower_internals import BaseGrid, assign_message_id, error_reply, identify_server
 from strategies import compression_mod
+from strategies.cafe import CAFe
 from strategies.compressed import EDEN, QSGD, Compressed, TopK
 from strategies.fedavg import FedAvg
 from strategies.fedbuff import FedBuff
@@ -184,6 +185,7 @@ CHEAP = {
     "stc": STC(**P, weights="samples"), "topk": TopK(**P, weights="samples"),
     "qsgd": QSGD(weights="samples"), "eden": EDEN(bits=4, weights="samples"),
     "signsgd": SignSGD(step_size=0.05),
+    "cafe": CAFe(uplink={"name": "sparse", "sparsity": 0.3}, weights="samples"),
     "low rank": Compressed(uplink="low-rank", downlink="float16"),
 }  # fmt: skip
 

@@ -88,6 +88,7 @@ STC = {"strategy": "stc", **COMPRESSED}
         (6, {"strategy": "signsgd", **COMPRESSED}),
         (5, {"strategy": "scaffold"}),
         (5, {"strategy": "secure-sum"}),
+        (5, {"strategy": "cafe"}),
         pytest.param(4, {"strategy": "flwr.serverapp.strategy:FedAdam"}, marks=pytest.mark.slow),
         (4, {"strategy-args": "server-optimizer = {name = 'adam', learning-rate = 0.01}"}),
         (6, {"strategy": "topk", "strategy-args": "server-optimizer = 'yogi'", **COMPRESSED}),

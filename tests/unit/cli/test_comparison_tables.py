@@ -33,7 +33,8 @@ def history(random, rate):
             fake_runs.line(
                 number, None if number % 2 else accuracy, participants=10 if number else 0,
                 largest_up=own["bytes_up"] // 9, largest_down=own["bytes_down"] // 9, total=total,
-                seconds=random.uniform(0.1, 3), rejected={"7": "late"} if number % 5 == 1 else {},
+                seconds=random.uniform(0.1, 3), exchanges=1 + number % 3,
+                rejected={"7": "late"} if number % 5 == 1 else {},
                 **own,
             )
         )  # fmt: skip

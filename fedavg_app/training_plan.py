@@ -84,8 +84,11 @@ class TrainingPlan:
         last = history[-1]
         if last.round >= self.num_rounds:
             return True
-        reached = self.objective.is_reached(self.score(last), self.target)
-        return last.round > 0 and (reached or self.out_of_patience(history))
+        return last.round > 0 and (self.is_reached(last) or self.out_of_patience(history))
+
+    def is_reached(self, metrics: RoundMetrics) -> bool:
+        """Return whether a round's test reaches the target."""
+        return self.objective.is_reached(self.score(metrics), self.target)
 
     def spent(self, history: Sequence[RoundMetrics]) -> float:
         """Return what these rounds have spent, in the budget's unit; 0 without a budget."""

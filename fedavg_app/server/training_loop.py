@@ -80,9 +80,9 @@ class TrainingLoop:
         """Run the rounds.
 
         Raises:
-            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row, or the last ones of the training, had
-                no valid reply, and in the last one the training of all clients that replied had
-                diverged.
+            DivergedError: `MAX_EMPTY_ROUNDS` rounds in a row, or the last ones of a training that
+                does not reach its target, had no valid reply, and in the last one the training of
+                all clients that replied had diverged.
             NoRepliesError: Those rounds had no valid reply for other reasons; or the last
                 `MAX_EMPTY_ROUNDS`, all of a shorter training, had mostly rejected replies.
             RunError: No node is connected.
@@ -103,7 +103,7 @@ class TrainingLoop:
                 empty_rounds += 1
             if empty_rounds == MAX_EMPTY_ROUNDS:
                 raise self._no_replies(empty_rounds)
-        if empty_rounds:
+        if empty_rounds and not self.plan.is_reached(self._history[-1]):
             raise self._no_replies(empty_rounds)
         if 0 < min(MAX_EMPTY_ROUNDS, self._history[-1].round - first) <= poor_rounds:
             errors = map(str, self._train_errors.values())

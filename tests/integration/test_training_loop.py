@@ -228,6 +228,13 @@ def test_run_that_lost_clients_for_a_while_or_a_few_succeeds(numbers):
     assert [len(metrics.rejected) for metrics in result.history] == [0, *numbers]
 
 
+def test_run_that_reaches_its_target_succeeds_though_its_last_round_has_no_reply():
+    """The test after that round is of the model of the round before."""
+    keys = {"num_server_rounds": 4, "evaluate_every": 2, "target": "0.01"}
+    _, result = train(losing([0, 5]), **keys)
+    assert [len(metrics.rejected) for metrics in result.history] == [0, 0, 5]
+
+
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_clients_that_never_answer_do_not_fail_a_run_whose_others_train(rounds, clock):
     """As devices with registered keys that are switched off: here 17 of 20."""

@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from deployment.superlink.fleet_only import FleetApiOnly
 from deployment.superlink.one_origin import one_origin
-from tests.unit.deployment.superlink.test_superlink import launch
 
 PAGE = "https://page.example.org"
 FLEET, CONTROL = "/v1/fleet/pull-messages", "/v1/control/start-run"
@@ -85,11 +84,3 @@ def test_a_device_without_a_browser_sees_no_difference(ask):
     answer = ask("POST", FLEET, {})
     assert answer.text == "told"
     assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
-@pytest.mark.parametrize("origin", ["*", "https://page.example.org/", "page.example.org"])
-def test_what_is_no_origin_is_one_line(origin):
-    status, printed = launch("--allow-origin", origin)
-    assert status == 1
-    assert printed.startswith(f"superlink: --allow-origin {origin}: ")
-    assert "\n" not in printed

@@ -3,9 +3,14 @@
 import sqlite3
 import sys
 from contextlib import closing
+from importlib import import_module
 
 import pytest
+from flwr.supercore import sql_mixin
+from flwr.superlink import extensions
 
+from deployment.superlink.__main__ import main
+from deployment.superlink.internals import _set_pragmas
 from tests.support.documents import ROOT
 from tests.support.processes import ran
 
@@ -22,49 +27,60 @@ def launch(*words, before="pass"):
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
+@pytest.fixture
+def refusal(monkeypatch):
+    """Return a function that returns the line with which the launcher, in this process, exits."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "")  # what it changes is changed back
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)
+    flowers = import_module("flwr.superlink.cli.flower_superlink")
+    monkeypatch.setattr(flowers, "flower_superlink", lambda: pytest.fail("it is started"))
+
+    def refused(*words):
+        monkeypatch.setattr(sys, "argv", ["superlink", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code.startswith("superlink: ")
+        assert "\n" not in ended.value.code
+        return ended.value.code
+
+    return refused
+
+
 @pytest.mark.parametrize(
     "host", ["192.0.2.10", "--host=192.0.2.10", "superlink.example.org", "fe80::1"]
 )
-def test_host_that_the_own_processes_could_not_use_is_one_line(host):
-    status, printed = launch(*([host] if "=" in host else ["--host", host]))
-    assert status == 1
-    assert printed.startswith("superlink: --host ")
-    assert "0.0.0.0" in printed
-    assert "\n" not in printed
+def test_host_that_the_own_processes_could_not_use_is_one_line(refusal, host):
+    reason = refusal(*([host] if "=" in host else ["--host", host]))
+    assert reason.startswith("superlink: --host ")
+    assert "0.0.0.0" in reason
+
+
+def test_flower_that_lacks_the_place_of_middleware_is_not_started(refusal, monkeypatch):
+    monkeypatch.delattr(extensions, "get_middleware")
+    lacks = "lacks a part (flwr.superlink.extensions.get_middleware)"
+    assert lacks in refusal("--insecure")
 
 
 @pytest.mark.parametrize(
-    ("before", "reason"),
+    ("part", "value", "reason"),
     [
-        (
-            "import flwr.superlink.extensions as e; del e.get_middleware",
-            "lacks a part (flwr.superlink.extensions.get_middleware)",
-        ),
-        pytest.param(
-            "import flwr.superlink.main as m; m._get_middleware = lambda: [None]",
-            "does not take the middleware",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "import flwr.supercore.sql_mixin as m; m.SQLITE_PRAGMAS = ()",
-            "has no SQLITE_PRAGMAS with a busy_timeout",
-            marks=pytest.mark.slow,
-        ),
+        ("superlink.main._get_middleware", lambda: [None], "does not take the middleware"),
+        ("supercore.sql_mixin.SQLITE_PRAGMAS", (), "has no SQLITE_PRAGMAS with a busy_timeout"),
     ],
 )
-def test_flower_that_does_not_take_what_the_launcher_gives_it_is_not_started(before, reason):
-    status, printed = launch("--insecure", before=before)
-    assert status == 1
-    assert printed.startswith("superlink: ")
-    assert reason in printed
-    assert "\n" not in printed
+def test_flower_that_does_not_take_what_the_launcher_gives_it_is_not_started(
+    refusal, monkeypatch, part, value, reason
+):
+    monkeypatch.setattr(f"flwr.{part}", value)
+    assert reason in refusal("--insecure")
+
+
+@pytest.mark.parametrize("origin", ["*", "https://page.example.org/", "page.example.org"])
+def test_what_is_no_origin_is_one_line(refusal, origin):
+    assert refusal("--allow-origin", origin).startswith(f"superlink: --allow-origin {origin}: ")
 
 
 def test_database_has_the_launchers_pragmas(monkeypatch, tmp_path):
-    from flwr.supercore import sql_mixin
-
-    from deployment.superlink.internals import _set_pragmas
-
     pragmas = sql_mixin.SQLITE_PRAGMAS
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", pragmas)
     _set_pragmas()

@@ -6,7 +6,7 @@ import pytest
 
 from fedavg_app.config import CentralConfig, RunConfig
 from tests.support.documents import ROOT
-from tests.support.processes import ran, succeed
+from tests.support.processes import ran
 
 
 @pytest.mark.parametrize(
@@ -64,45 +64,40 @@ def test_misspelt_word_is_refused_with_a_suggestion(command_line, arguments, sug
     assert len(error.strip().splitlines()) == 1
 
 
-def test_lines_of_flowers_logger_are_printed_once_and_only_warnings():
-    """In a process of its own: Flower's logger has its handler from the import on."""
-    code = """
-import logging, sys
-from fedavg_app.cli import main
-def listed():
+PROGRAM = """
+import atexit, logging, sys
+from fedavg_app.cli.main import app, run_process
+
+@app.command("probe")
+def probe():
     log = logging.getLogger("flwr")
     log.info("a line of Flower's"); log.warning("a warning of Flower's")
-main.app.command("probe")(listed)
-sys.argv = ["fedavg", "probe"]
-sys.exit(main.main())
+    atexit.register(print, "sent", end="")
+
+@app.command("fail")
+def fail():
+    1 / 0
+
+sys.argv[0] = "fedavg"
+run_process()
 """
-    done = succeed([sys.executable, "-c", code], cwd=ROOT)
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 
 
-@pytest.mark.parametrize(("words", "status"), [(["probe"], 0), (["lost"], 2)])
-def test_process_ends_with_its_status_after_the_exit_handlers_of_others(words, status):
-    """Such as those of experiment trackers, which send what is left."""
-    code = (
-        "import atexit, sys; from fedavg_app.cli.main import app, run_process\n"
-        "@app.command('probe')\n"
-        "def probe(): atexit.register(print, 'sent', end='')\n"
-        f"sys.argv = ['fedavg', *{words}]; run_process()"
-    )
-    done = ran([sys.executable, "-c", code], cwd=ROOT)
+@pytest.mark.parametrize(("word", "status"), [("probe", 0), ("lost", 2)])
+def test_process_ends_with_its_status_after_the_exit_handlers_of_others(word, status):
+    """Such as those of experiment trackers, which send what is left.
+
+    Of Flower's logger, which has its handler from the import on, only warnings are printed, once.
+    """
+    done = ran([sys.executable, "-c", PROGRAM, word], cwd=ROOT)
     assert (done.returncode, done.stdout) == (status, "sent" if status == 0 else "")
+    if status == 0:
+        assert done.stderr.splitlines() == ["WARNING a warning of Flower's"]
 
 
 @pytest.mark.parametrize("debug", [True, False])
 def test_unexpected_error_has_its_place_and_with_debug_its_traceback(debug):
-    program = (
-        "import sys; from fedavg_app.cli.main import app, main\n"
-        "@app.command('fail')\n"
-        "def fail(): 1 / 0\n"
-        f"sys.argv = ['fedavg', *{['--debug'] if debug else []}, 'fail']; sys.exit(main())"
-    )
-    done = ran([sys.executable, "-c", program], cwd=ROOT)
+    done = ran([sys.executable, "-c", PROGRAM, *(["--debug"] if debug else []), "fail"], cwd=ROOT)
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) == debug
     last = done.stderr.splitlines()[-1]

@@ -163,7 +163,7 @@ def test_signature_covers_the_time_and_the_node_of_the_key_but_not_the_request(
 def test_unregistered_device_ends_and_its_key_cannot_return(deployment, outsider):
     (first,) = online(deployment)
     process = deployment.add_node(1)
-    deployment.wait_for(lambda: deployment.online() == 2)
+    deployment.wait_for_devices(2)
     (node_id,) = {*online(deployment)} - {first}
     key = private_key(deployment, "device-1")
     assert outsider(heartbeat(key, node_id))[0][0] == 200

@@ -94,7 +94,7 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
         "num-clients": HONEST, "seed": 5, "num-server-rounds": 6, "min-nodes": HONEST, **changes,
     }  # fmt: skip
     before = len(deployment.log("device-0"))
-    deployment.start_app(**keys, **{"run-dir": str(tmp_path / "attacked")})
+    run = deployment.start_app(**keys, **{"run-dir": str(tmp_path / "attacked")})
     deployment.wait_for(lambda: "ROUND 1]" in deployment.log("device-0")[before:])
     run_id = int(deployment.newest_run()["run-id"])
     honest = [int(node) for node in deployment.online_nodes() if int(node) != attacker.node_id]
@@ -121,7 +121,8 @@ def test_device_with_its_own_tools_changes_no_bit_of_the_model(deployment, tmp_p
     others = PullMessagesRequest(node=Node(node_id=honest[0]))
     assert attacker.send(("pull-messages", others)) == [401]
 
-    deployment.wait_for(lambda: deployment.newest_run()["status"] == "finished:completed", 200)
+    assert run.wait(200) == 0
+    assert deployment.newest_run()["status"] == "finished:completed"
     folder = only_folder(tmp_path / "attacked")
     assert [line["rejected"] for line in read_history(folder)] == [{}] * 7
     assert f"refused push-messages of node {attacker.node_id}: it says that it comes from" in (

@@ -29,7 +29,7 @@ def deployment(tmp_path_factory):
     with Deployment(tmp_path_factory.mktemp("deployment"), 1) as started:
         started.add_hostile_node(1, hostile)
         started.add_node(2, "partition-id=0 num-partitions=2")
-        started.wait_for(lambda: started.online() == 3)
+        started.wait_for_devices(3)
         yield started
 
 

@@ -36,7 +36,7 @@ def test_devices_that_sign_train_the_model_of_the_simulation(simulated, tmp_path
             signing = " ".join(f'{key}="{path}"' for key, path in keys.items())
             parts = f"partition-id={number} num-partitions={NUM_CLIENTS}"
             deployment.add_node(number, f"{parts} {signing}")
-        deployment.wait_for(lambda: deployment.online() == NUM_CLIENTS)
+        deployment.wait_for_devices(NUM_CLIENTS)
         keys = {**KEYS, "strategy-args": "signed = true"}
         folder = deployment.train(tmp_path / "runs", **keys)
     assert_model(folder, simulated)

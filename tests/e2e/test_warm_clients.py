@@ -41,7 +41,7 @@ def deployment(tmp_path_factory):
         found.environment |= {FLAG: str(folder / "flag"), "SIGNS_OF_LIFE": str(folder / "signs")}
         for number in range(NODES):
             found.add_node(number)
-        found.wait_for(lambda: found.online() == NODES)
+        found.wait_for_devices(NODES)
         yield found
 
 

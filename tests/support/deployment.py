@@ -53,7 +53,7 @@ class Deployment:
             self.start_superlink()
             for number in range(self.nodes):
                 self.add_node(number)
-            self.wait_for(lambda: self.online() == self.nodes)
+            self.wait_for_devices(self.nodes)
         except BaseException:
             self.stop()
             raise
@@ -106,6 +106,12 @@ class Deployment:
     def listening(self):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def wait_for_devices(self, number):
+        """Wait until that many SuperNodes are online: by their logs first, as `flwr` takes long."""
+        logs = [self.folder / f"{key}.log" for key in self.processes if key.startswith("device-")]
+        self.wait_for(lambda: sum("SuperNode ID: " in log.read_text() for log in logs) >= number)
+        self.wait_for(lambda: self.online() == number)
 
     def online(self):
         return len(self.online_nodes())

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from tempfile import gettempdir
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.support.documents import ROOT, blocks, commands, examples
 from tests.support.installed import install
@@ -101,6 +99,9 @@ def outputs(notebook):
 
 @pytest.mark.long
 def test_notebook_runs_and_the_strategies_learn(tmp_path):
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(ROOT / "docs" / "first-experiment.ipynb", as_version=4)
     before = set(Path(gettempdir()).glob("first-experiment-*"))
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from peft import IA3Config, LoraConfig, PeftModel
 
 import tasks
 from tasks.checking import TaskError
@@ -75,6 +74,8 @@ def test_only_adapters_are_sent(page, tmp_path):
     "task", ["lora_task:TASK", pytest.param("square_task:FROZEN", marks=pytest.mark.slow)]
 )
 def test_peft_loads_what_a_run_saved_and_finds_its_perplexity(task, page, tmp_path):
+    from peft import PeftModel  # it takes seconds, also in pytest's other processes if at the top
+
     folder = train(tmp_path / "runs", task)
     save_adapter(folder, tmp_path / "adapter")
     model = PeftModel.from_pretrained(page.base(), tmp_path / "adapter").eval()
@@ -94,6 +95,8 @@ def test_peft_loads_what_a_run_saved_and_finds_its_perplexity(task, page, tmp_pa
 
 
 def test_base_may_be_a_folder_and_lora_a_config(page, tmp_path):
+    from peft import LoraConfig
+
     base = page.base()
     base.save_pretrained(tmp_path / "base")
     config = LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True)
@@ -131,6 +134,8 @@ def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
 
 
 def test_errors_say_what_to_do(page, tmp_path, monkeypatch):
+    from peft import IA3Config
+
     with pytest.raises(ValueError, match="freeze_a is of LoRA"):
         adapted(page.base, IA3Config(), freeze_a=True)
     start(tmp_path / "other", "wine", task="mnist-logistic", num_server_rounds=1, local_steps=1)

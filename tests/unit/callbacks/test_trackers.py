@@ -1,13 +1,13 @@
-"""The trackers, with their files on this machine."""
+"""The trackers, with their files on this machine.
+
+Each is imported where it is used: pytest's other processes, which collect this file, need none.
+"""
 
 import sys
 from typing import Any
 from unittest.mock import MagicMock, create_autospec
 
 import pytest
-import wandb
-from mlflow import MlflowClient
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedavg_app.callbacks.trackers import PROJECT, TENSORBOARD_FOLDER, TensorBoard, WandB
 from fedavg_app.results.history import RoundMetrics, TrainingResult
@@ -24,6 +24,8 @@ def log(callback, error=None, rounds=ROUNDS):
 
 
 def tensorboard_points(folder, name):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(folder / TENSORBOARD_FOLDER)).Reload().Scalars(name)
     return [(event.step, pytest.approx(event.value)) for event in events]
 
@@ -51,6 +53,8 @@ def test_rounds_repeated_by_a_resumed_training_replace_the_earlier_rounds(tmp_pa
 def test_example_of_the_page_logs_every_test_the_config_and_the_end_to_mlflow(
     tmp_path, monkeypatch, error, status
 ):
+    from mlflow import MlflowClient
+
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     written = dict[str, Any]()
@@ -69,6 +73,8 @@ def test_example_of_the_page_logs_every_test_the_config_and_the_end_to_mlflow(
 
 @pytest.mark.parametrize(("error", "status"), [(None, 0), (KeyError("x"), 1)])
 def test_wandb_has_every_round_the_config_and_the_summary(tmp_path, monkeypatch, error, status):
+    import wandb
+
     run = MagicMock(summary={})
     init = create_autospec(wandb.init, return_value=run)
     monkeypatch.setattr(wandb, "init", init)

@@ -1,6 +1,7 @@
 """The training loop with the real ClientApp on real data, in one process."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -121,9 +122,12 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize(
-    "strategy", ["fedavg", "fedsgd", "scaffold", "fednova", "flwr.serverapp.strategy:FedAdam"]
+    ("kind", "strategy"),
+    [
+        *product(BAD_REPLIES, ["fedavg", f"{FLOWER}:FedAdam"]),
+        *product(["nan"], ["fedsgd", "scaffold", "fednova"]),
+    ],
 )
-@pytest.mark.parametrize("kind", BAD_REPLIES)
 def test_bad_reply_is_rejected_counted_and_logged_and_the_run_continues(
     kind, strategy, caplog, clock
 ):

@@ -1,4 +1,4 @@
-"""`doctor`, without the start of Ray."""
+"""`doctor`, without the start of Ray, and of Flower's parts, of which a process looks, once."""
 
 from types import SimpleNamespace
 
@@ -9,15 +9,21 @@ from fedavg_app.cli import doctor
 
 
 @pytest.fixture(autouse=True)
-def _no_ray(monkeypatch):
-    monkeypatch.setattr(doctor, "_ray", lambda: iter(()))
+def flower(monkeypatch):
+    """Return the look at Flower's parts, which is left out unless it is put back."""
+    flower = doctor._flower
+    for name in ("_ray", "_flower"):
+        monkeypatch.setattr(doctor, name, lambda: iter(()))
+    return flower
 
 
-def test_installed_packages_are_listed_with_their_versions(command_line):
+def test_installed_packages_are_listed_with_their_versions(command_line, monkeypatch, flower):
+    monkeypatch.setattr(doctor, "_flower", flower)
     status, shown, _ = command_line("doctor")
     assert status == 0
     lines = shown.splitlines()
     assert any(line.startswith("ok") and "flwr 1." in line for line in lines)
+    assert any(line.startswith("ok") and "the SuperLink's gate" in line for line in lines)
     assert any("MNIST" in line for line in lines)
 
 

@@ -13,13 +13,18 @@ PAGE = (ROOT / "docs" / "choosing-a-compressor.md").read_text()
 MEASURES = ("upload-to-target", "traffic-to-target")
 
 
+@pytest.fixture(scope="module")
+def stored():
+    return read_all(ROOT / "results" / "records")
+
+
 @pytest.mark.parametrize(
     ("heading", "name"),
     [("Logistic regression to 90 %", "bytes-logistic"), ("MNIST-CNN to 97 %", "bytes-cnn")],
 )
-def test_numbers_are_those_of_the_records(heading, name):
+def test_numbers_are_those_of_the_records(heading, name, stored):
     experiment = load(ROOT / "paper" / "experiments" / f"{name}.toml")
-    records = by_run(read_all(ROOT / "results" / "records"), experiment.data)
+    records = by_run(stored, experiment.data)
     of = [experiment.model_copy(update={"measure": measure}) for measure in MEASURES]
     measured = [fill(each, records) for each in of]
     expected = {

@@ -1,5 +1,6 @@
 """Fixtures that isolate tests from the user's files and from each other."""
 
+import gc
 import os
 import sys
 
@@ -9,6 +10,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedavg_app.flower_internals import identify_server
 from fedavg_app.server import node_registry, polling
 from tests.support.processes import Processes
+
+
+def pytest_collection_finish():
+    """Leave out of garbage collections what stays to the end: Flower's strategies start many."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -80,12 +80,3 @@ def test_deployment_with_tls_trains_the_model_of_the_simulation(simulated, tmp_p
     with Deployment(tmp_path / "deployment", NUM_CLIENTS) as deployment:
         folder = deployment.train(tmp_path / "runs", **KEYS)
     assert_same_training(folder, simulated[0])
-
-
-@pytest.mark.slow
-def test_two_devices_train_the_language_models_method_as_the_simulation(tmp_path):
-    keys = {**KEYS, "num-server-rounds": 3, "strategy": "sparseloco", "selection": "uniform"}
-    expected, _ = simulate(keys, tmp_path / "simulated")
-    with Deployment(tmp_path / "deployment", NUM_CLIENTS) as deployment:
-        folder = deployment.train(tmp_path / "runs", **keys)
-    assert_same_training(folder, expected)

@@ -18,8 +18,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from tests.support.deployment import Deployment
 from tests.support.documents import ROOT
 from tests.support.faulty_task import FLAG
+from tests.support.in_process import model_without
 from tests.support.processes import parent, ran, session, until
-from tests.support.run_folders import read_history
+from tests.support.run_folders import assert_model, read_history
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +90,12 @@ def test_reason_of_a_client_that_raises_has_the_file_and_the_line(deployment, tm
 
 
 def test_each_message_has_its_own_process_and_the_code_of_its_run(deployment, tmp_path):
+    """What clients keep, under the language models' method, goes from process to process."""
     signs = Path(deployment.environment["SIGNS_OF_LIFE"])
-    deployment.train(tmp_path, **{**KEYS, "client-mods": "tests.support.client_mods:signs_of_life"})
+    keys = {**KEYS, "strategy": "sparseloco", "local-steps": 5, "seed": 5}
+    mods = {"client-mods": "tests.support.client_mods:signs_of_life"}
+    folder = deployment.train(tmp_path / "devices", **keys, **mods)
+    assert_model(folder, model_without([], tmp_path, **keys))
     found = [json.loads(line) for line in signs.read_text().splitlines()]
     assert len(found) == NODES * 3
     assert {sign["calls"] for sign in found} == {1}  # of each module that counts

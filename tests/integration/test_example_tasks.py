@@ -53,10 +53,14 @@ def start(folder, name, last_round=None, **changes):
 
 
 def learning_cases():
-    """Each task under each strategy; a language model and an app's network are slow."""
+    """Each task under FedAvg and STC; a language model and an app's network are slow.
+
+    The others get the same vectors from a client, but by its optimiser, and from a loop of its own.
+    """
+    others = [*product(("wine", "labels"), STRATEGIES[2:]), ("gan", "scaffold")]
     return [
         pytest.param(*case, marks=pytest.mark.slow if case[0] in ("lora", "quickstart") else ())
-        for case in product(NAMES, STRATEGIES)
+        for case in (*product(NAMES, ("fedavg", "stc")), *others)
     ]
 
 

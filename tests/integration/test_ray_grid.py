@@ -57,6 +57,7 @@ def run(grid, config, evaluation=CentralEvaluation):
 
 def run_on_ray(config, num_workers, **options):
     with ray_grid(config, num_workers, **options) as grid:
+        grid.worker_process_ids()  # waits until all have started
         return run(grid, config, grid.evaluation)
 
 
@@ -65,26 +66,27 @@ def all_ended(pids):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "workers"),
     [
-        {},
-        {"strategy": "stc", "local-steps": 1, "num-server-rounds": 12},
-        {"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2},
-        {"strategy": "stc", "local-steps": 1, "selection": "power-of-choice"},
-        {
-            "task": "tests.support.networks:TRANSFORMED",
-            "partition": "iid",
-            "num-server-rounds": 3,
-            "validation": 0.2,
-        },
-        {"validation": 0.2},
+        ({}, (1, 4)),
+        ({"strategy": "stc", "local-steps": 1, "num-server-rounds": 12}, (1, 4)),
+        ({"strategy": "stc", "local-steps": 1, "links": "phones", "round-timeout": 0.2}, (2,)),
+        ({"strategy": "stc", "local-steps": 1, "selection": "power-of-choice"}, (2,)),
+        (
+            {"task": "tests.support.networks:TRANSFORMED", "partition": "iid",
+             "num-server-rounds": 3, "validation": 0.2},
+            (2,),
+        ),
+        ({"validation": 0.2}, (2,)),
     ],
     ids=["fedavg", "stc", "virtual-clock", "selection", "random-transforms", "validation"],
-)
-def test_result_is_bit_identical_on_1_and_4_workers_and_in_process(make_config, changes):
+)  # fmt: skip
+def test_result_is_bit_identical_on_any_number_of_workers_and_in_process(
+    make_config, changes, workers
+):
     config = make_config(**changes)
     expected, varying = run_here(config), {"seconds": 0, "rejected": {}}  # has each grid's own ids
-    for num_workers in (1, 4):
+    for num_workers in workers:
         result = run_on_ray(config, num_workers)
         assert same_model(expected, result)
         for a, b in zip(expected.history, result.history, strict=True):

@@ -128,7 +128,11 @@ def test_signal_while_ray_starts_is_handled_by_the_run_and_not_by_ray(processes)
 
 
 def test_run_that_may_use_one_cpu_has_one_worker(processes, tmp_path):
-    run = simulate(processes, tmp_path, rounds=100_000, cpus=[min(os.sched_getaffinity(0))])
+    """The driver's clients sleep, so that they leave the CPU to Ray's start."""
+    processes.environment[faulty_task.FLAG] = str(tmp_path / "flag")
+    mods = ("--client-mods", "tests.support.client_mods:busy")
+    cpus = [min(os.sched_getaffinity(0))]
+    run = simulate(processes, tmp_path, *mods, rounds=100_000, cpus=cpus)
     assert until(lambda: processes.living("ray::Worker"), 400)  # the first rounds need none
     now = len(history_of(tmp_path))
     assert until(lambda: len(history_of(tmp_path)) > now + 2, 120)

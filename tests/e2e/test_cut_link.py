@@ -14,7 +14,7 @@ from tests.support.deployment import Deployment
 from tests.support.processes import end, free_port
 from tests.support.slow_link import SlowLink
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LOOP_OVER = "the SuperNode cannot go on (its loop is over), and exits with status 1"
 NOT_CONNECTED = "Failed to initialize the connection to the SuperLink"
 FLOWERS = ("--isolation", "subprocess")
@@ -42,8 +42,12 @@ def start_as_a_service(deployment):
 @pytest.mark.parametrize(
     "options", [(), pytest.param(FLOWERS, marks=pytest.mark.long)], ids=["warm", "Flower's"]
 )
-@pytest.mark.parametrize("moment", [pytest.param("start", marks=pytest.mark.long), "wait", "train"])
-def test_supernode_whose_handshakes_fail_ends_and_takes_part_again(tmp_path, options, moment):
+@pytest.mark.parametrize(
+    "moments",
+    [pytest.param(["start"], marks=pytest.mark.long), ["wait", "train"]],
+    ids=["start", "wait and train"],
+)
+def test_supernode_whose_handshakes_fail_ends_and_takes_part_again(tmp_path, options, moments):
     port = free_port()
     deployment = Deployment(tmp_path / "deployment", 1, fleet_port=port)
     deployment.node_options += options
@@ -52,24 +56,25 @@ def test_supernode_whose_handshakes_fail_ends_and_takes_part_again(tmp_path, opt
             "num-clients": 1, "num-server-rounds": 2, "round-timeout": 90, "node-timeout": 200,
             "run-dir": str(tmp_path / "runs"),
         }  # fmt: skip
-        if moment == "start":
-            deployment.stop_node("device-0")
+        run = None
+        for moment in moments:
+            if moment == "start":
+                deployment.stop_node("device-0")
+                link.is_cut = True
+                deployment.start_node(0, "device-0")
+            if moment == "train":
+                run = deployment.start_app(**keys)
+                deployment.wait_for(lambda: "Receiving: train" in deployment.log("device-0"))
             link.is_cut = True
-            deployment.start_node(0, "device-0")
-        if moment == "train":
-            run = deployment.start_app(**keys)
-            deployment.wait_for(lambda: "Receiving: train" in deployment.log("device-0"))
-        link.is_cut = True
-        process = deployment.processes["device-0"]
-        assert process.wait(200) == 1
-        deployment.wait_for(lambda: not is_alive(process.pid))
-        expected = NOT_CONNECTED if moment == "start" else LOOP_OVER
-        assert expected in deployment.log("device-0")
+            process = deployment.processes["device-0"]
+            assert process.wait(200) == 1
+            deployment.wait_for(lambda: not is_alive(deployment.processes["device-0"].pid))
+            expected = NOT_CONNECTED if moment == "start" else LOOP_OVER
+            assert expected in deployment.log("device-0")
 
-        link.is_cut = False
-        start_as_a_service(deployment)
-        if moment != "train":
-            run = deployment.start_app(**keys)
+            link.is_cut = False
+            start_as_a_service(deployment)
+        run = run or deployment.start_app(**keys)
         assert run.wait(300) == 0
         status = deployment.newest_run()["status"]
         assert status == "finished:completed", deployment.log("flwr-run")

@@ -15,7 +15,7 @@ from fedavg_app.partitioning import partition
 from tasks.data.dataset import Split
 from tasks.metrics import _warn_once
 from tests.support import networks
-from tests.support.in_process import make_config, train
+from tests.support.in_process import make_config, network_with, train
 
 COUNT = 6
 TASK = dataclasses.replace(
@@ -37,13 +37,10 @@ KEYS = {
 
 def outputs_of(result, rows):
     """Return the final model's outputs and the targets of some test examples."""
-    model, data = TASK.model(), TASK.dataset(None)
-    model.load_state_dict(
-        {name: torch.tensor(array.numpy()) for name, array in result.model.items()}
-    )
+    test = TASK.dataset(None).test
     with torch.no_grad():
-        outputs = model.eval()(TASK.prepare(torch.tensor(data.test.inputs[rows])))
-    return outputs, torch.tensor(data.test.targets[rows])
+        outputs = network_with(TASK, result.model)(TASK.prepare(torch.tensor(test.inputs[rows])))
+    return outputs, torch.tensor(test.targets[rows])
 
 
 def f1(outputs, targets):

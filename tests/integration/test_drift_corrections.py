@@ -16,7 +16,7 @@ from fedavg_app.server.cohort import sample_clients
 from tests.support.in_process import run_here, told_by
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history
-from tests.support.task_clients import fit
+from tests.support.task_clients import fit, softmax_gradient
 
 RATE, ROUNDS, CLIENTS, SIZE = 0.05, 6, 6, 3
 CONFIG = {
@@ -65,12 +65,8 @@ class Logistic:
         self.start = [array.numpy().astype(np.float64) for array in state.values()]
 
     def gradient(self, client, weights):
-        x, y = self.inputs[self.rows[client]], self.targets[self.rows[client]]
-        logits = x @ weights[0].T + weights[1]
-        p = np.exp(logits - logits.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        p[np.arange(len(y)), y] -= 1
-        return [p.T @ x / len(y), p.mean(axis=0)]
+        rows = self.rows[client]
+        return softmax_gradient(weights, self.inputs[rows], self.targets[rows])
 
 
 def plus(a, b, factor=1.0):

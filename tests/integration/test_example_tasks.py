@@ -24,6 +24,7 @@ from tests.support.example_tasks import (
     keys_for,
     write,
 )
+from tests.support.in_process import network_with
 from tests.support.run_folders import assert_model, only_folder, read_history, read_summary
 
 
@@ -108,14 +109,11 @@ def test_resumed_run_ends_in_the_same_bits(name, strategy, module, tmp_path):
 
 def outputs_of(task, result):
     """Return the final model's outputs for the whole test set at once, and the targets."""
-    model, data = task.model(), task.dataset(RunConfig().data_options)
-    model.load_state_dict(
-        {name: torch.tensor(array.numpy()) for name, array in result.model.items()}
-    )
+    data = task.dataset(RunConfig().data_options)
     every = task.examples(data.test, torch.device("cpu"))
     inputs, targets = every.slice(0, len(every))
     with torch.no_grad():
-        return model.eval()(inputs), targets
+        return network_with(task, result.model)(inputs), targets
 
 
 def macro(score, targets, predicted):

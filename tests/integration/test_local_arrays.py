@@ -16,7 +16,7 @@ from fedavg_app.server_app import run as server_run
 from strategies.rounds.flower_arrays import message_bytes
 from strategies.rounds.messages import VALUES as LOCAL
 from tasks.training.local_training import TaskClient
-from tests.support.in_process import make_config, train
+from tests.support.in_process import make_config, network_with, train
 from tests.support.local_grid import LocalGrid
 from tests.support.run_folders import assert_model, read_history, read_summary
 
@@ -145,9 +145,7 @@ def own_accuracies(grid, model, config):
     for node, context in grid.contexts.items():
         client = grid.partition(node)
         rows = partition(data, "test", config)[client]
-        network = task.model().eval()
-        arrays = {**model, **context.state[LOCAL]}
-        network.load_state_dict({key: torch.tensor(array.numpy()) for key, array in arrays.items()})
+        network = network_with(task, {**model, **context.state[LOCAL]})
         with torch.no_grad():
             scores = network(task.prepare(torch.tensor(data.test.inputs[rows])))
         right = (scores.argmax(1).numpy() == data.test.targets[rows]).sum()

@@ -1,4 +1,4 @@
-"""The tasks of docs/writing-a-task.md on pictures, tables and a data set of the hub."""
+"""The tasks of docs/writing-a-task.md on pictures, tables and data sets of the hub; FEMNIST."""
 
 import importlib
 import sys
@@ -9,9 +9,11 @@ import pytest
 from PIL import Image
 
 from fedavg_app.config import parse_config
+from fedavg_app.partitioning import partition
+from fedavg_app.server.preparation import prepare
 from tasks.data.dataset import DataOptions
 from tests.support.documents import ROOT, examples
-from tests.support.in_process import run_here
+from tests.support.in_process import make_config, run_here
 
 EXAMPLES = examples(ROOT / "docs" / "writing-a-task.md")
 
@@ -87,8 +89,8 @@ def test_images_of_the_hub_are_told_apart(tasks_of_the_page, tmp_path):
 def write_characters(folder):
     """Write a folder as that of flwrlabs/femnist: the 62 kinds are bars, in each writer's grey."""
     rows, rng = [], np.random.default_rng(0)
-    for number in range(160):
-        writer, kind = number % 4, int(rng.integers(62))
+    for number in range(150):
+        writer, kind = number % 3, int(rng.integers(62))
         pixels = np.full((28, 28), 60 * writer, np.uint8)
         pixels[:, kind % 28] = pixels[kind // 28] = 255
         rows.append({
@@ -111,11 +113,30 @@ def test_characters_of_a_writer_are_one_client_and_a_tenth_of_them_is_for_testin
     rows = write_characters(tmp_path / "femnist")
     options = DataOptions(directory=str(tmp_path / "femnist"))
     data = tasks_of_the_page("femnist_task").TASK.dataset(options)
-    trained = [number for number in range(160) if number // 4 % 10 != 9]
+    trained = [number for number in range(150) if number // 3 % 10 != 9]
     images = [np.asarray(rows[number]["image"]) for number in trained]
     np.testing.assert_array_equal(data.train.inputs, images)
     assert data.train.targets.tolist() == [rows[number]["character"] for number in trained]
-    assert data.train.owners.tolist() == [number % 4 for number in trained]
-    assert data.test.owners.tolist() == [0, 1, 2, 3] * 4
+    assert data.train.owners.tolist() == [number % 3 for number in trained]
+    assert data.test.owners.tolist() == [0, 1, 2] * 5
     keys = {"data-dir": str(tmp_path / "femnist"), "partition": "natural", "local-epochs": 1}
+    keys |= {"num-clients": 3}
     assert 0 <= accuracy("femnist_task:TASK", 1, **keys) <= 1
+
+
+def test_clients_of_femnist_are_writers_and_leafs_cnn_trains(tmp_path):
+    write_characters(tmp_path / "hub")
+    config = make_config(
+        task="tasks.femnist:FEMNIST_CNN", data_source="auto", data_dir=str(tmp_path / "hub"),
+        partition="natural", num_clients=3, fraction_train=1.0, num_server_rounds=1,
+        run_dir=str(tmp_path),
+    )  # fmt: skip
+    prepared = prepare(config)
+    training = [row for row in range(150) if row % 10 != 9]
+    assert (len(prepared.data.train), len(prepared.data.test)) == (len(training), 15)
+    for writer, client in enumerate(partition(prepared.data, "train", config)):
+        assert {training[place] % 3 for place in client} == {writer}
+    assert sum(weight.numel() for weight in prepared.task.model().parameters()) == 6_603_710
+    (_, trained) = run_here(config).history
+    assert (trained.participants, trained.rejected) == (3, {})
+    assert trained.test_loss > 0

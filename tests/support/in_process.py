@@ -118,10 +118,16 @@ def round_of_algorithm_1(task, weights, splits, told) -> list[np.ndarray]:
     return [array.astype(np.float32) for array in mean]
 
 
+def network_with(task, arrays) -> torch.nn.Module:
+    """Return the task's network with the arrays of a run, to be tested by torch alone."""
+    network = task.model().eval()
+    network.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
+    return network
+
+
 def training_loss(task, data, rows, model) -> float:
     """Return the mean cross-entropy of a model on some training examples, by torch alone."""
-    network = task.initial_model(1).eval()
-    network.load_state_dict({name: torch.tensor(a.numpy()) for name, a in model.items()})
+    network = network_with(task, model)
     inputs = task.prepare(torch.tensor(np.array(data.train.inputs[rows])))
     targets = torch.tensor(np.array(data.train.targets[rows]))
     with torch.no_grad():

@@ -22,16 +22,10 @@ STORED = PushObjectResponse(stored=True).SerializeToString()
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    class Clock:
-        now = 1000.0
-
-        def monotonic(self):
-            return self.now
-
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(replies_module, "time", clock)
+def clock(clock, monkeypatch):
+    clock.now = 1000.0
+    for part in (module, replies_module):
+        monkeypatch.setattr(part, "time", clock)
     return clock
 
 

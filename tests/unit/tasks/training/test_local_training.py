@@ -13,7 +13,7 @@ from tasks.training import batch_size
 from tasks.training.examples import Examples
 from tasks.training.local_training import TaskClient
 from tasks.training.random_streams import torch_generator
-from tests.support.task_clients import fit, gradient
+from tests.support.task_clients import fit, gradient, softmax_gradient
 
 
 def double(task):
@@ -43,16 +43,6 @@ def trained_on(task, **changes):
     partition = config.pop("partition", 0)
     examples = dataclasses.replace(EXAMPLES, prepare=task.augment)
     return fit(client(task, partition, examples), WEIGHTS, config)[0]
-
-
-def softmax_gradient(weights, inputs, targets):
-    """Return the gradient of mean cross-entropy of logistic regression, in float64."""
-    x = inputs.reshape(len(inputs), -1).astype(np.float64)
-    logits = x @ weights[0].T + weights[1]
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    p[np.arange(len(x)), targets] -= 1
-    return [p.T @ x / len(x), p.mean(axis=0)]
 
 
 def same(a, b):

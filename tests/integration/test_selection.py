@@ -11,7 +11,6 @@ from tests.support.in_process import (
     make_config,
     model_arrays,
     round_of_algorithm_1,
-    same_model,
     told_by,
     train,
     training_loss,
@@ -96,12 +95,6 @@ def test_strategy_may_choose_by_what_clients_reported():
     rounds = trained_in(grid)
     assert sorted(rounds[0] + rounds[1]) == list(range(10))
     assert len(result.history) == 5
-
-
-def test_default_is_the_uniform_draw_of_the_seed():
-    (grid, result), (same, equal) = train(), train(selection="uniform")
-    assert grid.log == same.log
-    assert same_model(result, equal)
 
 
 @pytest.mark.parametrize(

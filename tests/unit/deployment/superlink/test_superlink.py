@@ -12,19 +12,13 @@ from flwr.superlink import extensions
 from deployment.superlink.__main__ import main
 from deployment.superlink.internals import _set_pragmas
 from tests.support.documents import ROOT
-from tests.support.processes import ran
+from tests.support.processes import ran, succeed
 
 LAUNCH = """
-{}
-import runpy
+import atexit, runpy, sys
+atexit.register(lambda: print(*sys.modules))
 runpy.run_module("deployment.superlink", run_name="__main__")
 """
-
-
-def launch(*words, before="pass"):
-    """Run the launcher after some Python; return its exit status and what it printed."""
-    done = ran([sys.executable, "-c", LAUNCH.format(before), *words], cwd=ROOT)
-    return done.returncode, (done.stdout + done.stderr).strip()
 
 
 @pytest.fixture
@@ -95,9 +89,7 @@ def test_database_has_the_launchers_pragmas(monkeypatch, tmp_path):
 
 
 def test_options_are_those_of_flower_and_no_torch_is_loaded():
-    modules = "import atexit, sys; atexit.register(lambda: print(*sys.modules))"
-    status, printed = launch("--help", before=modules)
-    assert status == 0
+    printed = succeed([sys.executable, "-c", LAUNCH, "--help"], cwd=ROOT).stdout
     assert "--enable-supernode-auth" in printed
     assert "flwr.superlink.main" in printed.split()
     assert "torch" not in printed.split()
@@ -106,9 +98,10 @@ def test_options_are_those_of_flower_and_no_torch_is_loaded():
 def test_damaged_database_is_one_line_that_names_it(tmp_path):
     database = tmp_path / "superlink.db"
     database.write_bytes(bytes(range(256)) * 100)
-    status, printed = launch("--insecure", "--database", str(database), "--port", "1")
-    assert status == 1
-    assert printed.splitlines()[-1] == (
+    options = ["--insecure", "--database", str(database), "--port", "1"]
+    done = ran([sys.executable, "-m", "deployment.superlink", *options], cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
         f"superlink: {database}: file is not a database; free some space, or put back a copy of it"
     )
-    assert "Traceback" not in printed
+    assert "Traceback" not in done.stdout + done.stderr

@@ -18,6 +18,10 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    gc.unfreeze()  # or a library reports at the end that its objects have leaked
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
     """Use an empty cache instead of the user's; child processes inherit the variable."""

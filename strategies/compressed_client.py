@@ -156,13 +156,15 @@ def compressed(
 ) -> tuple[bytes, Vectors]:
     """Return the bytes of a change and the vectors to keep, after the codec's error feedback.
 
+    The sum overwrites the change.
+
     Raises:
         OutOfRangeError: The change, or what would be sent, is not finite or too large.
     """
 
     def accepted(vectors: Vectors, pending: bytes) -> Vectors:
-        sent = codec.uplink.decode(pending, model.layout)
-        return {RESIDUAL: vectors[RESIDUAL] - sent.to_dense()}  # what was left
+        sent = codec.uplink.decode(pending, model.layout).to_dense()
+        return {RESIDUAL: np.subtract(vectors[RESIDUAL], sent, out=sent)}  # what was left
 
     vectors: Vectors = {}
     if codec.feedback == "residual":
@@ -170,11 +172,11 @@ def compressed(
         residual = left.get(RESIDUAL, np.zeros_like(change))
         if codec.feedback_decay < 1:
             residual = np.float32(codec.feedback_decay) * residual
-        change = add(residual, change)  # update plus residual
-        vectors = {RESIDUAL: change}
+        vectors = {RESIDUAL: add(residual, change, out=change)}  # update plus residual
+        del left, residual  # as large as the model
     elif codec.feedback == "aggregate" and LAST_UPDATE in received.vectors:
         last = received.vectors[LAST_UPDATE].astype(np.float32, copy=False)
-        change = add(-last, change)
+        add(-last, change, out=change)
     data, _ = compress(change, codec.uplink, model.layout, received.random_stream(UPLINK))
     return data, vectors
 

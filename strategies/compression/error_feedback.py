@@ -44,10 +44,10 @@ def check_contraction(place: str, compressor: Compressor) -> None:
         )
 
 
-def add(residual: Vector, update: Vector) -> Vector:
-    """Return the sum; on overflow it is infinite, which `compress` refuses."""
+def add(residual: Vector, update: Vector, out: Vector | None = None) -> Vector:
+    """Return the sum, in ``out`` if given; on overflow it is infinite, which `compress` refuses."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return residual + update
+        return np.add(residual, update, out=out)
 
 
 def compress(

@@ -26,15 +26,10 @@ _warned: list[int] = []  # the limit of files that was warned of
 
 
 class BoundedHTTPProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Closes a connection on which no request is completed, and those of an address with too many.
+    """Closes a connection on which no request is completed, and an address's beyond its bound."""
 
-    Attributes:
-        connected: Open connections by address.
-        refused: Those closed because there were too many.
-    """
-
-    connected: ClassVar[Counter[str]] = Counter()
-    refused: ClassVar[Counter[str]] = Counter()
+    connected: ClassVar[Counter[str]] = Counter()  # open connections by address
+    refused: ClassVar[Counter[str]] = Counter()  # those closed because there were too many
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Count the connection, and give it a deadline."""

@@ -15,20 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}"
     for name in (
-        "register-node",
-        "activate-node",
-        "deactivate-node",
-        "unregister-node",
-        "send-node-heartbeat",
-        "pull-messages",
-        "push-messages",
-        "get-run",
-        "get-fab",
-        "push-object",
-        "pull-object",
-        "confirm-message-received",
+        "register-node", "activate-node", "deactivate-node", "unregister-node",
+        "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
+        "push-object", "pull-object", "confirm-message-received",
     )
-)
+)  # fmt: skip
 # A proxy's headers. A request with one of them came through a proxy, whose clients may be anywhere.
 _FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 

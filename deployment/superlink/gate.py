@@ -38,11 +38,9 @@ from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body,
 
 ANNOUNCE, OBJECT = "push-messages", "push-object"
 REQUESTS: dict[str, Any] = {
-    "pull-messages": PullMessagesRequest,
-    ANNOUNCE: PushMessagesRequest,
-    OBJECT: PushObjectRequest,
+    "pull-messages": PullMessagesRequest, ANNOUNCE: PushMessagesRequest, OBJECT: PushObjectRequest,
     "confirm-message-received": ConfirmMessageReceivedRequest,
-}
+}  # fmt: skip
 # Limits of requests' bodies, which the gate reads before it judges them: a chunk of an array has
 # 5 MiB, and a content that is one object up to 8 MiB. That of an announcement is the run's. Who is
 # no device sends none of these.
@@ -57,22 +55,15 @@ _log = logging.getLogger("flwr")
 
 @dataclass
 class Sent:
-    """A request of the fleet API.
-
-    Attributes:
-        name: The request's.
-        scope: The connection.
-        key: The public key whose owner has signed it; empty where nobody has.
-        node_id: The node of that key, whatever node the request names; 0 for a stranger, whose
-            refusals are not reported to a run.
-        body: Its content; empty if it is too large to be read.
-    """
+    """A request of the fleet API."""
 
     name: str
     scope: Scope
-    key: bytes
+    key: bytes  # the public key whose owner has signed it; empty where nobody has
+    # The node of that key, whatever node the request names; 0 for a stranger, whose refusals are
+    # not reported to a run.
     node_id: int
-    body: bytes = b""
+    body: bytes = b""  # empty if it is too large to be read
 
 
 class Gate:

@@ -23,17 +23,11 @@ _VARINT, _FIXED, _LENGTH = 0, {1: 8, 5: 4}, 2  # the types of a field on the wir
 
 
 class Part(NamedTuple):
-    """An object without what it refers to.
+    """An object without what it refers to."""
 
-    Attributes:
-        size: Its bytes, and what its items take beside.
-        children: The ids of the objects that it refers to.
-        names: How often it names each of them.
-    """
-
-    size: int
-    children: list[str]
-    names: Counter[str]
+    size: int  # its bytes, and what its items take beside
+    children: list[str]  # the ids of the objects that it refers to
+    names: Counter[str]  # how often it names each of them
 
 
 def read_part(content: bytes, most: float = math.inf) -> Part:

@@ -15,11 +15,7 @@ from tempfile import SpooledTemporaryFile
 
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    Message,
-    PushObjectRequest,
-)
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, Message, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from starlette.types import Scope
 
@@ -133,25 +129,16 @@ class Upload:
 
 @dataclass
 class DeliveredMessage:
-    """A message that was given to a device, and how far its reply is.
-
-    Attributes:
-        node_id: The device's.
-        message: Its metadata, without content.
-        objects: How many it has.
-        upload: The reply, while it is received.
-        scope: The last request for the reply, whose signature is the device's.
-        is_over: Whether the run has the reply, or an error in its place.
-        has_arrived: Whether it has the reply.
-    """
+    """A message that was given to a device, and how far its reply is."""
 
     node_id: int
-    message: Message
-    objects: int
-    upload: Upload | None = None
+    message: Message  # without content
+    objects: int  # how many the message has
+    upload: Upload | None = None  # the reply, while it is received
+    # The last request for the reply, whose signature is the device's.
     scope: Scope = field(default_factory=dict)
-    is_over: bool = False
-    has_arrived: bool = False
+    is_over: bool = False  # whether the run has the reply, or an error in its place
+    has_arrived: bool = False  # whether it has the reply
 
     def end(self, *, has_arrived: bool = False) -> None:
         """Note that the run has the reply, or an error in its place."""

@@ -16,20 +16,10 @@ from deployment.supernode import end_with_parent
 # What a client imports for a training message; a test compares. What only one task or data set
 # needs is not here: it would take memory on every device.
 LIBRARIES = (
-    "flwr.supernode.runtime.run_clientapp",
-    "flwr.clientapp",
-    "httpcore",
-    "torch",
-    "torch.nested._internal.nested_tensor",
-    "numpy",
-    "numpy.random",
-    "pydantic",
-    "platformdirs",
-    "safetensors",
-    "statistics",
-    "tomllib",
-    "encodings.cp437",
-)
+    "flwr.supernode.runtime.run_clientapp", "flwr.clientapp", "httpcore", "torch",
+    "torch.nested._internal.nested_tensor", "numpy", "numpy.random", "pydantic", "platformdirs",
+    "safetensors", "statistics", "tomllib", "encodings.cp437",
+)  # fmt: skip
 
 
 def preload() -> None:

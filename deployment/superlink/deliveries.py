@@ -8,7 +8,6 @@ database: there is nothing yet.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,62 +27,71 @@ from deployment.superlink.requests import answer_of, protobuf, read_body
 
 PREFIX = "/v1/runtime/"
 REQUESTS: dict[str, Any] = {
-    "push-messages": PushAppMessagesRequest,
-    "push-object": PushObjectRequest,
+    "push-messages": PushAppMessagesRequest, "push-object": PushObjectRequest,
     "pull-messages": PullAppMessagesRequest,
-}
-# How long a device is told that there is nothing before the SuperLink is asked again.
-NOTHING_SECONDS = 30.0
+}  # fmt: skip
+# How long a device is told that there is nothing before the SuperLink is asked again, in case that
+# something is there of which nothing was noted.
+NOTHING_SECONDS = 300.0
+# How long the objects of a message are waited for since the run, which may have died, uploaded one.
+UPLOAD_SECONDS = 30.0
 # The most devices that fetch messages at a time, and the longest for each: a SuperNode gives up a
 # request after 5 s and repeats it, so a hundred that fetch at once get nothing and cost twice.
 FETCHING, FETCH_SECONDS = 16, 10.0
-# How long a run is told that a reply is not there while its device has not announced it.
-LOOK_SECONDS = 5.0
-# Objects that are awaited at a time; of more, the oldest are forgotten.
-AWAITED = 2**18
+# Seconds between a run's looks for replies that no device has announced, whatever their number: the
+# SuperLink has an error in place of one once its message has expired or its node is gone.
+LOOK_SECONDS = 1.0
 
 
 class Deliveries:
     """Knows the devices for which there is nothing, or nothing complete yet."""
 
     def __init__(self) -> None:
-        self._awaited: OrderedDict[str, None] = OrderedDict()
-        # By node: until when, in monotonic seconds, and the objects that must be there before.
-        self._nothing: dict[int, tuple[float, list[str] | None]] = {}
+        # By object: until when it is awaited, in monotonic seconds, a list of one that the objects
+        # of an upload share.
+        self._awaited: dict[str, list[float]] = {}
+        self._nothing: dict[int, float] = {}  # by node: until when, in monotonic seconds
+        # By node: the objects of each message that it has not looked for yet.
+        self._coming: dict[int, list[list[str]]] = {}
         self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
 
     def posting(self, request: PushAppMessagesRequest) -> None:
         """Note that the run is about to post messages."""
-        for message in request.messages_list:
-            until = time.monotonic() + NOTHING_SECONDS
-            self._nothing[message.metadata.dst_node_id] = until, None
+        until = time.monotonic() + NOTHING_SECONDS
+        self._nothing |= {message.metadata.dst_node_id: until for message in request.messages_list}
 
     def posted(self, request: PushAppMessagesRequest, missing: Iterable[str]) -> None:
         """Note that the run has posted messages, and is now to upload the missing objects."""
-        self._awaited.update(dict.fromkeys(missing))
-        while len(self._awaited) > AWAITED:
-            self._awaited.popitem(last=False)
-        self.posting(request)
-        pairs = zip(request.messages_list, request.message_object_trees, strict=True)
-        for message, tree in pairs:
-            until, before = self._nothing[message.metadata.dst_node_id]
+        now = time.monotonic()
+        until = [now + UPLOAD_SECONDS]
+        self._awaited = {name: end for name, end in self._awaited.items() if now < end[0]}
+        self._awaited |= dict.fromkeys(missing, until)
+        for message, tree in zip(request.messages_list, request.message_object_trees, strict=True):
+            node_id = message.metadata.dst_node_id
             names = [part.object_id for part in iterate_object_tree(tree)]
-            self._nothing[message.metadata.dst_node_id] = until, [*(before or ()), *names]
+            self._coming.setdefault(node_id, []).append(names)
+            self._nothing.pop(node_id, None)
 
     def stored(self, object_id: str) -> None:
         """Note that an object of the run has arrived."""
-        self._awaited.pop(object_id, None)
+        if until := self._awaited.pop(object_id, None):
+            until[0] = time.monotonic() + UPLOAD_SECONDS
 
     def has_nothing(self, node_id: int) -> bool:
         """Return whether there is nothing for a node that is complete, or too many are fetching."""
         now = time.monotonic()
-        until, objects = self._nothing.get(node_id, (0.0, None))
-        if now < until and (objects is None or any(name in self._awaited for name in objects)):
+        first, *others = self._coming.get(node_id, [[]])
+        if now < self._nothing.get(node_id, 0.0) or any(
+            now < self._awaited.get(name, (0.0,))[0] for name in first
+        ):
             return True
         self._fetching = {node: end for node, end in self._fetching.items() if now < end}
         if len(self._fetching) >= FETCHING:
             return True
         self._nothing.pop(node_id, None)
+        self._coming.pop(node_id, None)
+        if others:
+            self._coming[node_id] = others
         return False
 
     def given(self, node_id: int, number: int) -> None:
@@ -91,8 +99,8 @@ class Deliveries:
         now = time.monotonic()
         if number:
             self._fetching[node_id] = now + FETCH_SECONDS
-        else:  # unless the run has posted meanwhile
-            self._nothing.setdefault(node_id, (now + NOTHING_SECONDS, None))
+        if node_id not in self._coming:  # else the run has posted more
+            self._nothing.setdefault(node_id, now + NOTHING_SECONDS)
 
     def fetched(self, node_id: int) -> None:
         """Note that a node has confirmed its message."""
@@ -110,7 +118,7 @@ class RunRequests:
 
     def __init__(self, app: ASGIApp, deliveries: Deliveries, replies: Replies) -> None:
         self._app, self._deliveries, self._replies = app, deliveries, replies
-        self._looked: OrderedDict[str, float] = OrderedDict()  # by message, in monotonic seconds
+        self._next_look = 0.0  # for replies that nobody has announced, in monotonic seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, without the messages for which there is no reply yet."""
@@ -123,11 +131,12 @@ class RunRequests:
             return
         request = REQUESTS[name].FromString(body)
         if name == "pull-messages":
-            await self._end_stalled()
+            for given in self._replies.stalled():
+                await report_error(self._app, given, "its upload has stopped", given.scope)
             ids = ids_of_replies(request)
             if wanted := list(ids):
                 del ids[:]
-                ids.extend(filter(self._should_ask_superlink, wanted))
+                ids.extend(self._worth_a_look(wanted))
                 body = request.SerializeToString()
                 if not ids:
                     await protobuf()(scope, receive, send)
@@ -144,18 +153,10 @@ class RunRequests:
             self._deliveries.stored(request.object_id)
         await answer(scope, receive, send)
 
-    async def _end_stalled(self) -> None:
-        for given in self._replies.stalled():
-            await report_error(self._app, given, "its upload has stopped", given.scope)
-
-    def _should_ask_superlink(self, message_id: str) -> bool:
-        """Return whether the SuperLink may have something for a run that asks for a reply."""
-        is_over = self._replies.is_finished(message_id)
-        if is_over is None:  # the message may have expired, or its node been removed
-            now = time.monotonic()
-            is_over = now > self._looked.get(message_id, 0.0) + LOOK_SECONDS
-            if is_over:
-                self._looked[message_id] = now
-                if len(self._looked) > AWAITED:
-                    self._looked.popitem(last=False)
-        return is_over
+    def _worth_a_look(self, wanted: list[str]) -> list[str]:
+        """Return the messages of which the SuperLink may have a reply, or an error in its place."""
+        found = {name: self._replies.is_finished(name) for name in wanted}
+        looks = None in found.values() and time.monotonic() >= self._next_look
+        if looks:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        return [name for name, is_over in found.items() if is_over or (looks and is_over is None)]

@@ -85,15 +85,31 @@ def test_message_is_given_once_all_of_its_objects_are_there():
         push = PushObjectRequest(object_id=name, object_content=contents[name])
         link.of_run("push-object", push)
     assert link.look() == 1
+    assert link.look() is None  # it was the only one
+
+
+def test_device_is_given_each_of_two_messages():
+    request, opened, given, _ = posted(Device(), [])
+    link = Link(EMPTY, opened, opened, given, given)
+    assert link.look() == 0
+    for _ in range(2):
+        link.of_run("push-messages", request)
+    assert [link.look() for _ in range(3)] == [1, 1, None]
 
 
 def test_device_of_a_run_that_died_while_it_uploaded_asks_the_superlink_again(clock):
     device = Device()
     request, opened, given, contents = posted(device, [])
     opened = runtime.PushAppMessagesResponse(objects_to_push=[*contents]).SerializeToString()
-    link = Link((200, opened), given)
+    link = Link(EMPTY, (200, opened), (200, STORED), given)
+    assert link.look() == 0
     link.of_run("push-messages", request)
-    clock.now += module.NOTHING_SECONDS
+    clock.now += module.UPLOAD_SECONDS - 1
+    name, content = next(iter(contents.items()))
+    link.of_run("push-object", PushObjectRequest(object_id=name, object_content=content))
+    clock.now += module.UPLOAD_SECONDS - 1
+    assert link.look() is None  # it is alive
+    clock.now += 1
     assert link.look() == 1
 
 
@@ -173,13 +189,13 @@ def test_run_gets_an_error_instead_of_a_reply_whose_upload_stopped(clock):
     assert link.ask("push-object", pushes[1])[0] == 403
 
 
-def test_unanswered_message_is_looked_for_at_intervals(clock):
-    """It may have expired: then the SuperLink has an error in the reply's place."""
+def test_unanswered_messages_are_looked_for_at_intervals(clock):
+    """They may have expired: then the SuperLink has an error in the reply's place."""
     link = Link(EMPTY, EMPTY)
-    wanted = runtime.PullAppMessagesRequest(message_ids=["a"])
-    assert [asked_for(link, wanted) for _ in range(3)] == [["a"], [], []]
-    clock.now += module.LOOK_SECONDS + 0.1
-    assert asked_for(link, wanted) == ["a"]
+    one, two = (runtime.PullAppMessagesRequest(message_ids=ids) for ids in (["a"], ["b", "c"]))
+    assert [asked_for(link, wanted) for wanted in (one, one, two)] == [["a"], [], []]
+    clock.now += module.LOOK_SECONDS
+    assert asked_for(link, two) == ["b", "c"]
 
 
 def test_number_of_devices_that_fetch_at_a_time_is_bounded(clock):

@@ -3,6 +3,7 @@
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope
 
 FLEET = "/v1/fleet/"
+_public_key = lru_cache(maxsize=4096)(bytes_to_public_key)
 PUBLIC_KEY, SIGNATURE, TIMESTAMP = (
     name.lower().encode()
     for name in (FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER)
@@ -36,7 +38,7 @@ def signer(headers: Mapping[bytes, bytes]) -> bytes:
         time = headers[TIMESTAMP]
         age = (datetime.now(UTC) - datetime.fromisoformat(time.decode())).total_seconds()
         is_now = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        is_signed = is_now and verify_signature(bytes_to_public_key(key), time, signature)
+        is_signed = is_now and verify_signature(_public_key(key), time, signature)
     except Exception:  # whatever the decoders raise for a stranger's bytes
         return b""
     return key if is_signed else b""

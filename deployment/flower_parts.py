@@ -40,7 +40,9 @@ SUPERNODE: Parts = {
     "flwr.supercore.object_store:ObjectStore.get": (),
     "flwr.supernode.runtime.run_clientapp:run_clientapp": ("insecure", "parent_pid"),
     "flwr.supernode.runtime.run_clientapp:install_from_fab": ("install_dir", "skip_prompt"),
-    "flwr.supercore.exit.exit:FORCE_EXIT_TIMEOUT_SECONDS": (),
+    "flwr.supernode.runtime.run_clientapp:pull_task_input": ("client",),
+    "flwr.supernode.runtime.run_clientapp:push_message": ("client", "message", "context"),
+    "flwr.supernode.nodestate:NodeState.get_run": ("run_id",),
 }  # fmt: skip
 
 

@@ -3,16 +3,18 @@
 import logging
 import multiprocessing
 import os
+import pickle
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from flwr.app import RecordDict
 from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
-from flwr.supercore.exit import exit as flowers_exit
 from flwr.supercore.utils import get_flwr_home
 from flwr.supernode.runtime import run_clientapp as module
 
@@ -22,18 +24,19 @@ from deployment.supernode import end_with_parent
 OWN = __name__.partition(".")[0]
 
 
-def run(address: str, token: str, parent_pid: int) -> None:
+def run(address: str, token: str, parent_pid: int, states: list[str]) -> None:
     """Handle one message in this process, which was forked from the fork server, and end it.
 
     Args:
         address: The SuperNode's.
         token: The task's.
         parent_pid: The SuperNode's process.
+        states: The files of the client's state, before this message and after it.
     """
     end_with_parent()
     os.setpgid(0, 0)  # so that what the client starts is ended with it
     reset_after_fork()
-    run_clientapp(address, token, parent_pid)
+    run_clientapp(address, token, parent_pid, states)
 
 
 def reset_after_fork() -> None:
@@ -55,28 +58,42 @@ def reset_after_fork() -> None:
             del sys.modules[name]
 
 
-def run_clientapp(address: str, token: str, parent_pid: int) -> None:
+def run_clientapp(address: str, token: str, parent_pid: int, states: list[str]) -> None:
     """Handle a message, as Flower's `flwr-clientapp` does; ends by `SystemExit`.
 
-    Two things differ. The app is stored as a whole or not at all. And the client's state is handed
-    in however long that takes: Flower gives 5 s to all that is done at a client's exit, and a state
-    that takes longer would be lost, of which nothing would tell.
+    Two things differ. The app is stored as a whole or not at all. And the client's state is in a
+    file: Flower sends it in a protobuf, which takes ten times its memory, and only once the reply
+    is sent, for at most 5 s, after which it would be lost.
     """
     own = vars(module)
-    push_task_output = own["push_task_output"]
+    pull, push = own["pull_task_input"], own["push_message"]
 
-    def push_or_log(**options: Any) -> None:
-        try:
-            push_task_output(**options)
-        except Exception as failure:  # protobuf's for more than 2 GB; Flower would say nothing
-            text = "the client's state could not be stored, so its next round starts without it: %s"
-            logging.getLogger("flwr").error(text, failure)
+    def pull_task_input(client: Any) -> Any:
+        message, context, *others = pull(client)
+        with Path(states[0]).open("rb") as file, suppress(EOFError):  # of an empty file
+            context.state = pickle.load(file)  # noqa: S301 - a client's, of this device
+        return message, context, *others
 
-    vars(flowers_exit)["FORCE_EXIT_TIMEOUT_SECONDS"] = 1e9
-    own["push_task_output"] = push_or_log
+    def push_message(client: Any, message: Any, context: Any) -> None:
+        write_state(context.state, Path(states[1]))
+        context.state = RecordDict()
+        push(client, message, context)
+
+    own["pull_task_input"], own["push_message"] = pull_task_input, push_message
     own["install_from_fab"] = install_atomically(own["install_from_fab"])
     sys.argv = ["flwr-clientapp"]  # Flower looks at the program's name when it ends
     module.run_clientapp(address, token, insecure=True, parent_pid=parent_pid)
+
+
+def write_state(state: RecordDict, path: Path) -> None:
+    """Write the client's state to a file, which is empty where that fails."""
+    try:
+        with path.open("wb") as file:
+            pickle.dump(state, file)
+    except OSError as failure:
+        os.truncate(path, 0)
+        text = "the client's state could not be stored, so its next round starts without it: %s"
+        logging.getLogger("flwr").error(text, failure)
 
 
 def install_atomically(install: Callable[..., Path]) -> Callable[..., None]:

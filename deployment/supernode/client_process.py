@@ -27,15 +27,17 @@ class Client:
         address: The SuperNode's, on the loopback device.
         token: The task's.
         metadata: The message's.
+        states: The files of the client's state, before this message and after it.
 
     Attributes:
         reply: The ids of its reply's objects, once the reply is on its way.
     """
 
-    def __init__(self, address: str, token: str, metadata: Any) -> None:
+    def __init__(self, address: str, token: str, metadata: Any, states: list[str]) -> None:
         self.reply: list[str] | None = None
         self._deadline = deadline(metadata.created_at, metadata.ttl, time.monotonic())
-        self._process = _CONTEXT.Process(target=client_main.run, args=(address, token, os.getpid()))
+        arguments = address, token, os.getpid(), states
+        self._process = _CONTEXT.Process(target=client_main.run, args=arguments)
         self._process.start()
 
     def wait(self, is_over: Callable[[], bool]) -> None:

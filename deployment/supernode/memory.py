@@ -13,8 +13,7 @@ def return_memory() -> NoReturn:
     """Return the memory that this process no longer uses to the system, again and again.
 
     Flower's requests end in reference cycles, which Python frees once it has made many other
-    objects, for which an idle SuperNode takes hours. A client's state is in two requests of every
-    message, as bytes and as a protobuf.
+    objects, for which an idle SuperNode takes hours. Each message and its reply are in several.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's
     time.sleep(STARTING)

@@ -6,12 +6,14 @@ starts the client of a message, when all of the message is there, and then waits
 Flower has no setting for any of this.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryFile
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import IO, Any, NoReturn, cast
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
@@ -70,6 +72,7 @@ class MessageLoop:
         self._address = address
         self._message: Any = None
         self._last_message = time.monotonic()
+        self._states: dict[int, IO[bytes]] = {}  # of clients, by the series of their runs
         self.client: Client | None = None
 
     def receive(self, **options: Any) -> int:
@@ -97,13 +100,18 @@ class MessageLoop:
         """Have a client reply to the message, or reply in its place; send the reply."""
         taken = self._take_task(AcquireTaskRequest(supported_task_types=TYPES), state)
         if token := taken.token:  # there is none where Flower has refused the message's app
-            client = self.client = Client(self._address, token, self._message.metadata)
+            series = state.get_run(taken.task.run_id).series_id
+            before, after = self._states.get(series) or TemporaryFile(), TemporaryFile()  # noqa: SIM115
+            states = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (before, after)]
+            client = self.client = Client(self._address, token, self._message.metadata, states)
             client.wait(lambda: state.get_task_by_token(token) is None)
             if client.reply is None:
                 if state.get_task_by_token(token):  # or Flower has replied, after a silent minute
                     self._reply_in_its_place(state, taken.task)
             elif not all(map(object_store.get, client.reply)):
                 raise ConnectionError("a client ended while it handed in its reply")
+            else:
+                self._states[series] = after
         self._send(state=state, object_store=object_store, **connection)
         self._last_message = time.monotonic()
 

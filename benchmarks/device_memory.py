@@ -4,7 +4,8 @@
 
 A SuperLink and a SuperNode with TLS and authentication on this machine; the client takes one step
 in every round. Printed is the resident memory less what it is before the run, in models of four
-bytes a weight: the most that each process had, and what all had a while after the run.
+bytes a weight: the most that each process had, and what all had a while after the run. Beside it is
+the most that the files of the client's state had, which may be in memory, too.
 """
 
 import argparse
@@ -49,13 +50,17 @@ TASK = replace(MNIST_LOGISTIC, name="wide", model=network)
 def memory(device: psutil.Process, field: str) -> Counter[str]:
     """Return a field of /proc/PID/status in bytes: a SuperNode's, and the largest of its clients'.
 
-    That of a client is less what it shares with the process of which it is a fork.
+    That of a client is less what it shares with the process of which it is a fork. With them is the
+    size of the SuperNode's files without a name.
     """
     found: Counter[str] = Counter()
     for process in (device, *device.children(recursive=True)):
         with suppress(psutil.Error, OSError, IndexError):  # it has just ended
             if "-m deployment.supernode " in " ".join(process.cmdline()):
                 found["SuperNode"] = _field(process.pid, field)
+                files = Path(f"/proc/{process.pid}/fd").iterdir()
+                unnamed = (file for file in files if "(deleted)" in str(file.readlink()))
+                found["files"] = sum(file.stat().st_size for file in unnamed)
             elif process.parent().cmdline() == process.cmdline():  # type: ignore[union-attr]
                 shared = _field(process.ppid(), "VmRSS")
                 found["client"] = max(found["client"], _field(process.pid, field) - shared)
@@ -91,13 +96,9 @@ def measure(weights: int, strategy: str, rounds: int) -> list[str]:
         assert not any(line["rejected"] for line in read_history(run))
         time.sleep(AFTER)
         after = memory(device, "VmRSS")
-    return [
-        strategy,
-        *(
-            f"{(sizes[part] - before[part]) / (4 * INPUTS * (weights // INPUTS)):.1f}"
-            for sizes, part in ((most, "client"), (most, "SuperNode"), (after, "SuperNode"))
-        ),
-    ]
+    cells = (most, "client"), (most, "SuperNode"), (after, "SuperNode"), (most, "files")
+    model = 4 * INPUTS * (weights // INPUTS)
+    return [strategy, *(f"{(sizes[part] - before[part]) / model:.1f}" for sizes, part in cells)]
 
 
 def main() -> None:
@@ -107,7 +108,8 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=["fedavg", "stc", "qsgd"])
     parser.add_argument("--rounds", type=int, default=4)
     chosen = parser.parse_args()
-    table = Table("strategy", "client", "SuperNode", "SuperNode, after the run", box=box.MARKDOWN)
+    columns = "strategy", "client", "SuperNode", "SuperNode, after the run", "files"
+    table = Table(*columns, box=box.MARKDOWN)
     for strategy in chosen.strategies:
         table.add_row(*measure(chosen.weights, strategy, chosen.rounds))
     Console(width=100).print(table)

@@ -27,8 +27,8 @@ PRAGMAS = {
 }
 
 
-# By the module of middleware of Flower's that is for one API, the paths of others. There are six of
-# these, each of which takes half a millisecond of every request.
+# By the module of middleware of Flower's that is for one API, the paths of others. There are six
+# classes of it, each of which makes tasks and a stream for every request.
 OTHERS: dict[str, tuple[str, ...]] = {
     "flwr.superlink.routers.control.middlewares": ("/v1/fleet/", "/v1/runtime/"),
     "flwr.superlink.routers.fleet.middlewares": ("/v1/runtime/",),

@@ -87,7 +87,7 @@ def test_module_that_raises_is_shown_with_its_error_file_and_line(key, kind, wri
     [
         ("client-mods", "json:JSONDecoder", "a class; name an instance of it, made in a module"),
         ("strategy", "json:JSONDecoder", "'json:JSONDecoder' is not a subclass of Strategy"),
-        ("strategy", "fedfoo", "'fedfoo' is no strategy; known: compressed, eden, fedavg"),
+        ("strategy", "fedfoo", "'fedfoo' is no strategy; known: cafe, compressed, eden"),
         ("task", "json:JSONDecoder", "'json:JSONDecoder' is not a tasks.base.Task"),
         ("task", "mnits", "known tasks: cifar10-cnn, cifar10-vgg11"),
     ],

@@ -14,8 +14,6 @@ import os
 from typing import Any
 
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.types import Receive, Scope, Send
 
 from deployment.flower_parts import SUPERLINK, why_unfit
 from deployment.superlink.connections import raise_file_limit
@@ -24,15 +22,6 @@ PRAGMAS = {
     "busy_timeout": "60000",  # milliseconds that a request waits for the database
     "cache_size": "-8000",  # kB of a connection; the objects of messages are read only once
     "journal_size_limit": "67108864",  # bytes of the write-ahead log that are kept for new ones
-}
-
-
-# By the module of middleware of Flower's that is for one API, the paths of others. There are six
-# classes of it, each of which makes tasks and a stream for every request.
-OTHERS: dict[str, tuple[str, ...]] = {
-    "flwr.superlink.routers.control.middlewares": ("/v1/fleet/", "/v1/runtime/"),
-    "flwr.superlink.routers.fleet.middlewares": ("/v1/runtime/",),
-    "flwr.superlink.routers.fleet.node_auth": ("/v1/runtime/",),
 }
 
 
@@ -52,7 +41,6 @@ def run_superlink(middleware: list[Middleware]) -> None:
     # Uvicorn would take a client's address from a proxy's header.
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     _insert(middleware)
-    _pass_by_other_apis()
     _set_pragmas()
     _bound_connections()
     from flwr.superlink.cli.flower_superlink import flower_superlink
@@ -71,20 +59,6 @@ def _insert(middleware: list[Middleware]) -> None:
     extensions.get_middleware = get_middleware
     if main._get_middleware()[: len(middleware)] != middleware:
         raise ValueError("this flwr does not take the middleware of extensions")
-
-
-def _pass_by_other_apis() -> None:
-    """Let requests pass by Flower's middleware for other APIs, which does nothing with them."""
-    whole = BaseHTTPMiddleware.__call__
-
-    async def call(self: BaseHTTPMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"] if scope["type"] == "http" else ""
-        if path.startswith(OTHERS.get(type(self).__module__, ())):
-            await self.app(scope, receive, send)
-        else:
-            await whole(self, scope, receive, send)
-
-    BaseHTTPMiddleware.__call__ = call  # type: ignore[method-assign]
 
 
 def _set_pragmas() -> None:

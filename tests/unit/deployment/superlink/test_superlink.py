@@ -1,6 +1,5 @@
 """The SuperLink's launcher starts nothing unless its middleware sees every request."""
 
-import asyncio
 import sqlite3
 import sys
 from contextlib import closing
@@ -9,15 +8,11 @@ from importlib import import_module
 import pytest
 from flwr.supercore import sql_mixin
 from flwr.superlink import extensions
-from flwr.superlink import main as flowers_main
-from starlette.middleware.base import BaseHTTPMiddleware
 
-from deployment.superlink import internals
 from deployment.superlink.__main__ import main
 from deployment.superlink.internals import _set_pragmas
 from tests.support.documents import ROOT
 from tests.support.processes import ran, succeed
-from tests.unit.deployment.superlink.test_gate import answer, respond
 
 LAUNCH = """
 import atexit, runpy, sys
@@ -110,35 +105,3 @@ def test_damaged_database_is_one_line_that_names_it(tmp_path):
         f"superlink: {database}: file is not a database; free some space, or put back a copy of it"
     )
     assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_requests_pass_only_through_flowers_middleware_for_their_api(monkeypatch):
-    monkeypatch.setattr(BaseHTTPMiddleware, "__call__", BaseHTTPMiddleware.__call__)
-    internals._pass_by_other_apis()
-
-    async def app(scope, receive, send):
-        await respond(send)
-
-    for one in reversed(flowers_main._get_middleware()):
-        if one.cls is not BaseHTTPMiddleware:
-            monkeypatch.setattr(one.cls, "dispatch", noted)
-            app = one.cls(app, *one.args, **one.kwargs)
-    app.handing_over, passed = (), []
-    for path in ("/v1/control/list-runs", "/v1/fleet/push-object", "/v1/runtime/push-object"):
-        PASSED.clear()
-        assert asyncio.run(answer(app, "", b"", path=path))[0] == 200
-        passed.append(sorted(PASSED))
-    translation = "ProtobufTranslationMiddleware"
-    assert len(passed[0]) == 7
-    assert passed[1:] == [
-        ["FleetEventLogMiddleware", "NodeAuthMiddleware", translation],
-        [translation],
-    ]
-
-
-PASSED = []
-
-
-async def noted(self, request, call_next):
-    PASSED.append(type(self).__name__)
-    return await call_next(request)

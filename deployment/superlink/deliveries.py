@@ -8,6 +8,7 @@ database: there is nothing yet.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,8 @@ UPLOAD_SECONDS = 30.0
 # The most devices that fetch messages at a time, and the longest for each: a SuperNode gives up a
 # request after 5 s and repeats it, so a hundred that fetch at once get nothing and cost twice.
 FETCHING, FETCH_SECONDS = 16, 10.0
+# Messages of a device that are remembered until it looks, which one that is gone never does.
+UNSEEN = 16
 # Seconds between a run's looks for replies that no device has announced, whatever their number: the
 # SuperLink has an error in place of one once its message has expired or its node is gone.
 LOOK_SECONDS = 1.0
@@ -52,12 +55,12 @@ class Deliveries:
         self._awaited: dict[str, list[float]] = {}
         self._nothing: dict[int, float] = {}  # by node: until when, in monotonic seconds
         # By node: the objects of each message that it has not looked for yet.
-        self._coming: dict[int, list[list[str]]] = {}
+        self._coming: dict[int, deque[list[str]]] = {}
         self._fetching: dict[int, float] = {}  # by node: until when, in monotonic seconds
 
     def posting(self, request: PushAppMessagesRequest) -> None:
         """Note that the run is about to post messages."""
-        until = time.monotonic() + NOTHING_SECONDS
+        until = time.monotonic() + UPLOAD_SECONDS  # in case that the request breaks off
         self._nothing |= {message.metadata.dst_node_id: until for message in request.messages_list}
 
     def posted(self, request: PushAppMessagesRequest, missing: Iterable[str]) -> None:
@@ -69,7 +72,7 @@ class Deliveries:
         for message, tree in zip(request.messages_list, request.message_object_trees, strict=True):
             node_id = message.metadata.dst_node_id
             names = [part.object_id for part in iterate_object_tree(tree)]
-            self._coming.setdefault(node_id, []).append(names)
+            self._coming.setdefault(node_id, deque(maxlen=UNSEEN)).append(names)
             self._nothing.pop(node_id, None)
 
     def stored(self, object_id: str) -> None:
@@ -80,18 +83,17 @@ class Deliveries:
     def has_nothing(self, node_id: int) -> bool:
         """Return whether there is nothing for a node that is complete, or too many are fetching."""
         now = time.monotonic()
-        first, *others = self._coming.get(node_id, [[]])
+        coming = self._coming.get(node_id)
         if now < self._nothing.get(node_id, 0.0) or any(
-            now < self._awaited.get(name, (0.0,))[0] for name in first
+            now < self._awaited.get(name, (0.0,))[0] for name in (coming[0] if coming else ())
         ):
             return True
         self._fetching = {node: end for node, end in self._fetching.items() if now < end}
         if len(self._fetching) >= FETCHING:
             return True
         self._nothing.pop(node_id, None)
-        self._coming.pop(node_id, None)
-        if others:
-            self._coming[node_id] = others
+        if coming:
+            coming.popleft()
         return False
 
     def given(self, node_id: int, number: int) -> None:
@@ -99,7 +101,7 @@ class Deliveries:
         now = time.monotonic()
         if number:
             self._fetching[node_id] = now + FETCH_SECONDS
-        if node_id not in self._coming:  # else the run has posted more
+        if not self._coming.get(node_id):  # else the run has posted more
             self._nothing.setdefault(node_id, now + NOTHING_SECONDS)
 
     def fetched(self, node_id: int) -> None:

@@ -97,6 +97,15 @@ def test_device_is_given_each_of_two_messages():
     assert [link.look() for _ in range(3)] == [1, 1, None]
 
 
+def test_messages_of_a_device_that_never_looks_do_not_pile_up():
+    request, opened, given, _ = posted(Device(), [])
+    link = Link(EMPTY, *[opened] * 100, *[given] * module.UNSEEN)
+    assert link.look() == 0
+    for _ in range(100):
+        link.of_run("push-messages", request)
+    assert [link.look() for _ in range(module.UNSEEN + 1)] == [1] * module.UNSEEN + [None]
+
+
 def test_device_of_a_run_that_died_while_it_uploaded_asks_the_superlink_again(clock):
     device = Device()
     request, opened, given, contents = posted(device, [])

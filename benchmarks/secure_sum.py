@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 
 import strategies
 from fedavg_app.flower_internals import identify_server
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 from strategies.rounds.exchange import advance
 from strategies.rounds.messages import OWN, SECURE
 from strategies.secure.messages import Request

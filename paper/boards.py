@@ -208,7 +208,7 @@ def _at_least(target: float | str, highest: float) -> bool:
 
 
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Record]) -> Row:
-    # The time of epochs and of single gradients is not known (`paper.tables.computing_seconds`).
+    # The time of epochs and of single gradients is not known (`paper.tables.course_of`).
     # Nor that of several exchanges a round.
     untimed = method["strategy"] in ("fedsgd", "secure-sum")
     timed = method["local-steps"] and method["batch-size"] and not untimed

@@ -11,7 +11,7 @@ from fedavg_app.cli.comparison import TO_TARGET, VIRTUAL, Comparison, compare_ru
 from fedavg_app.config import RunConfig, parse_saved
 from fedavg_app.links import LINKS
 from fedavg_app.results.finished_run import FinishedRun
-from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.client_sampling import cohort_size
 from fedavg_app.server.preparation import load_task
 from fedavg_app.sweep.planned_run import Identity, PlannedRun
 from paper.experiments import Cell, Column, Entry, Experiment, Measure

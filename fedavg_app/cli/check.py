@@ -78,7 +78,7 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
     from fedavg_app.client_settings import ServerFacts, client_settings
     from fedavg_app.flower_internals import identify_server
     from fedavg_app.optimizer_choice import resolve_work
-    from fedavg_app.server.cohort import CohortGrid, cohort_size
+    from fedavg_app.server.client_sampling import CohortGrid, cohort_size
     from fedavg_app.server.global_model import GlobalModel
     from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
     from strategies.rounds.exchange import advance

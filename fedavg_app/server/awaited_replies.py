@@ -8,7 +8,7 @@ from math import inf
 from flwr.app import Message
 
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 from fedavg_app.server.polling import poll_replies
 from fedavg_app.server.traffic import InFlight, MessagesInFlight, Traffic
 from fedavg_app.virtual_clock import ClientTime

@@ -25,7 +25,7 @@ from fedavg_app.partitioning.partitioner import Rows
 from fedavg_app.plugins import load_component
 from fedavg_app.results.checkpoint import RunState, check_run_folder, load_checkpoint
 from fedavg_app.results.history import RoundMetrics
-from fedavg_app.server.cohort import Facts
+from fedavg_app.server.client_sampling import Facts
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.server.strategy_setup import CHECKS, Components, make_strategy
 from fedavg_app.training_plan import TrainingPlan, make_plan

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedavg_app.config import RunConfig
 from fedavg_app.server.awaited_replies import AwaitedReplies, ClientTimeOf
-from fedavg_app.server.cohort import (
+from fedavg_app.server.client_sampling import (
     AvailableGrid,
     CohortGrid,
     Facts,

@@ -14,7 +14,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import ConfigError, error_place
 from fedavg_app.optimizer_choice import check_optimizer, learning_rate
 from fedavg_app.plugins import load_component
-from fedavg_app.server.cohort import cohort_size
+from fedavg_app.server.client_sampling import cohort_size
 from fedavg_app.server.global_model import GlobalModel
 from fedavg_app.training_plan import objective_of
 from strategies.rounds.local_arrays import matching

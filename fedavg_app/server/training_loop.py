@@ -14,7 +14,7 @@ from fedavg_app.config import RunConfig
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.results.history import RoundMetrics, test_scores, virtual_times
 from fedavg_app.server.client_evaluations import ClientScores, ClientTests
-from fedavg_app.server.cohort import Facts
+from fedavg_app.server.client_sampling import Facts
 from fedavg_app.server.global_evaluation import Evaluate
 from fedavg_app.server.nodes import Nodes
 from fedavg_app.server.round_messenger import RoundMessenger

@@ -12,7 +12,7 @@ from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import identify_server
 from fedavg_app.partitioning import partition
-from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.client_sampling import sample_clients
 from tests.support.in_process import run_here, told_by
 from tests.support.replies import cohort, record, reply
 from tests.support.run_folders import only_folder, read_history

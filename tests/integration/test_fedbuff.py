@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app.config import kebab, parse_config
 from fedavg_app.partitioning import partition
-from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.client_sampling import sample_clients
 from fedavg_app.server.preparation import resolve
 from fedavg_app.virtual_clock import make_clock
 from strategies.rounds.flower_arrays import message_bytes

@@ -17,7 +17,7 @@ import importlib, json, sys, zlib
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from fedavg_app.flower_internals import identify_server
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 
 package = sys.argv[1]
 ours = importlib.import_module(package)

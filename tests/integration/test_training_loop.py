@@ -11,7 +11,7 @@ import tasks
 from fedavg_app.errors import DivergedError, NoRepliesError
 from fedavg_app.flower_internals import error_reply
 from fedavg_app.partitioning import partition
-from fedavg_app.server.cohort import sample_clients
+from fedavg_app.server.client_sampling import sample_clients
 from fedavg_app.training_plan import TrainingPlan
 from strategies.base import change_norm
 from strategies.fedavg import FedAvg

@@ -9,7 +9,7 @@ from fedavg_app.config import RunConfig, kebab
 from fedavg_app.optimizer_choice import resolve_work
 from fedavg_app.partitioning import partition
 from fedavg_app.results.history import TrainingResult
-from fedavg_app.server.cohort import Facts
+from fedavg_app.server.client_sampling import Facts
 from fedavg_app.server.global_evaluation import CentralEvaluation
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.preparation import prepare, resolve

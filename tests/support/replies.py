@@ -13,7 +13,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 
 
 def record(arrays):

@@ -15,7 +15,7 @@ from fedavg_app.flower_internals import (
 )
 from fedavg_app.server import round_messenger
 from fedavg_app.server.awaited_replies import AwaitedReplies
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 from fedavg_app.server.node_registry import NodeRegistry
 from fedavg_app.server.polling import poll_replies, send
 from fedavg_app.server.round_messenger import RoundMessenger

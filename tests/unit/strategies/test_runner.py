@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Error
 
 import strategies
-from fedavg_app.server.cohort import CohortGrid
+from fedavg_app.server.client_sampling import CohortGrid
 from strategies.base import Ask, FederatedStrategy
 from strategies.rounds.exchange import MAX_LOGGED_TRACEBACKS, Exchange
 from strategies.rounds.runner import StrategyError

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedavg_app.server.cohort import cohort_size, sample_clients
+from fedavg_app.server.client_sampling import cohort_size, sample_clients
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from paper.records import RECORDS, Record, read_all
 from paper.text import NONE, SYMBOLS, number, seeds
 from tasks.arguments import inline
 from tasks.data.atomic_file import replacing
+from tasks.objective import ACCURACY
 
 # How many methods a board's picture shows, and how many its page without a click.
 DRAWN, SHOWN = 12, 5
@@ -53,7 +54,7 @@ def draw_board(board: Board, rows: list[Row], path: Path) -> None:
     labels = [label(place(board, rows, row), row) for row in first]
     axes.set_yticks(range(len(first)), labels, fontsize=7)
     axes.invert_yaxis()
-    axes.set(xscale="log", xlabel=f"MB a participant until {100 * target:g} %")
+    axes.set(xscale="log", xlabel=f"MB a participant until {target_text(board, target)}")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,10 +86,16 @@ def show_board(board: Board, rows: list[Row]) -> dict[str, Any]:
     return {
         "board": board,
         "shared": inline(board.run),
-        "heads": [(f"{100 * target:g} %", heads) for target in reversed(board.targets)],
+        "heads": [(target_text(board, target), heads) for target in reversed(board.targets)],
         "shown": SHOWN,
         "rows": [_show_row(board, rows, row, kinds) for row in rows],
     }
+
+
+def target_text(board: Board, target: float) -> str:
+    """Return a target as text, such as "97 %" or "perplexity 9"."""
+    name = board.objective.name
+    return f"{100 * target:g} %" if name == ACCURACY else f"{name} {target:g}"
 
 
 def what(board: Board, kind: Measure) -> str:
@@ -152,9 +159,11 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
 
 
 def _end(record: Record) -> str:
-    best = max(record.history.accuracy)
+    objective, history = record.objective, record.history
+    _, best = objective.best_point(list(zip(history.round, history.value, strict=True))) or (0, 0.0)
+    text = f"{100 * best:.1f} %" if objective.name == ACCURACY else objective.shown(best)
     diverged = ", diverged" if record.status == "diverged" else ""
-    return f"{100 * best:.1f} % in {record.summary['rounds']:,} rounds{diverged}"
+    return f"{text} in {record.summary['rounds']:,} rounds{diverged}"
 
 
 def _settings(row: Row) -> str:

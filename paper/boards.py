@@ -1,10 +1,11 @@
-"""Boards: methods side by side on one task and split, by the bytes to fixed accuracies.
+"""Boards: methods side by side on one task and split, by the bytes to fixed targets.
 
 docs/leaderboard.md has the keys of a board's file in paper/boards/, and what is counted.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -15,9 +16,10 @@ from fedavg_app.config import RunConfig, kebab, parse_config, with_clients
 from fedavg_app.errors import ConfigError
 from fedavg_app.links import LinkName
 from fedavg_app.results.comparison_names import SEED
-from fedavg_app.server.preparation import resolve
+from fedavg_app.server.preparation import load_task, resolve
 from fedavg_app.sweep.grid import read_keys
 from fedavg_app.sweep.planned_run import Identity, settings
+from fedavg_app.training_plan import objective_of
 from paper.experiments import (
     Column,
     Experiment,
@@ -30,6 +32,7 @@ from paper.experiments import (
 )
 from paper.records import Record
 from paper.tables import compare_records, measured
+from tasks.objective import Objective
 from tasks.training.training_settings import LocalWork
 
 # In these keys the methods of a board may differ; in all others its entries are alike.
@@ -50,7 +53,7 @@ class Board(BaseModel):
     Attributes:
         name: The file's.
         data: The fingerprint of the data set.
-        targets: Test accuracies, rising.
+        targets: Test accuracies, or of the task's objective; each better than the one before.
         link: What the minutes are on.
         run: The keys that all entries share.
         defaults: Default keys of a new entry.
@@ -61,15 +64,13 @@ class Board(BaseModel):
     name: str
     title: str
     data: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    targets: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    targets: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
     link: LinkName = "4g"
     run: Keys
     defaults: Keys = {}
 
     @model_validator(mode="after")
     def _entries_choose(self) -> Self:
-        if self.targets != sorted(set(self.targets)):
-            raise ValueError("targets: give them rising, each once")
         if chosen := {*METHOD, LIMIT, TESTS, "seed"} & self.run.keys():
             raise ValueError(f"run.{min(chosen)}: entries choose it; put it into defaults")
         return self
@@ -96,6 +97,12 @@ class Board(BaseModel):
         for key in fixed.intersection(keys):
             fix = f"all entries of {self.name} share it; leave it out"
             raise ConfigError(key, keys[key], fix)
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What the targets are of, the task's."""
+        config = self.config({})
+        return objective_of(config, load_task(config))
 
     @property
     def shared(self) -> Keys:
@@ -139,6 +146,11 @@ def load_board(folder: Path, name: str) -> Board:
     try:
         board = Board.model_validate(content)
         board.config(board.defaults)
+        if board.targets != sorted(
+            set(board.targets), reverse=not board.objective.higher_is_better
+        ):
+            fix = f"give each once, each better than the one before ({board.objective})"
+            raise ConfigError("targets", board.targets, fix)
     except (ValidationError, ConfigError) as error:
         text = problems(error) if isinstance(error, ValidationError) else str(error)
         raise ConfigError("board", str(path), text) from error
@@ -190,7 +202,7 @@ def standings(board: Board, records: Iterable[Record]) -> list[Row]:
             entry.fingerprint == board.data
             and own.keys() == shared.keys()
             and all(own[key] == shared[key] for key in own.keys() - NOT_SHARED)
-            and (own[TARGET] == shared[TARGET] or _at_least(own[TARGET], board.targets[-1]))
+            and (own[TARGET] == shared[TARGET] or _is_beyond(board, own[TARGET]))
         ):
             key = frozenset((name, own[name]) for name in METHOD)
             found.setdefault(key, []).append(entry)
@@ -203,8 +215,8 @@ def standings(board: Board, records: Iterable[Record]) -> list[Row]:
     return sorted(rows, key=order)
 
 
-def _at_least(target: float | str, highest: float) -> bool:
-    return not isinstance(target, str) and target >= highest
+def _is_beyond(board: Board, target: float | str) -> bool:
+    return not isinstance(target, str) and board.objective.is_reached(target, board.targets[-1])
 
 
 def _row(board: Board, method: dict[str, Any], runs: Sequence[Record]) -> Row:

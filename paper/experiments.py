@@ -35,11 +35,11 @@ class _Part(BaseModel):
 
 
 class Column(_Part):
-    """A column: its keys, a link, and what accuracy and rounds count, if not the runs' own."""
+    """A column: its keys, a link, and what target and rounds count, if not the runs' own."""
 
     name: str
     run: Keys = {}
-    target: float | None = Field(None, gt=0, le=1)
+    target: float | None = Field(None, gt=0)
     within: int | None = Field(None, ge=1)
     link: LinkName | None = None
 

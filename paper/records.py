@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from fedavg_app.config import Effect, TrainingConfig, fields_with, parse_saved
 from fedavg_app.errors import ConfigError
@@ -31,7 +31,8 @@ class History(BaseModel):
 
     Attributes:
         round: The round; 0 is the initial model.
-        accuracy: Test accuracy, in [0, 1]; of a run with "local-arrays" the clients' own.
+        value: Test accuracy, in [0, 1], or another objective; of a run with "local-arrays" the
+            clients' own. Older records call it accuracy.
         train_loss: Mean training loss of that round; None where there is none.
         test_loss: Mean test loss; None where not finite.
         bytes_up: All bytes that clients have sent so far.
@@ -43,7 +44,7 @@ class History(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     round: list[int]
-    accuracy: list[float]
+    value: list[float] = Field(validation_alias=AliasChoices("value", "accuracy"))
     train_loss: list[float | None] = []
     test_loss: list[float | None] = []
     bytes_up: list[int] = []
@@ -93,6 +94,11 @@ class Record(BaseModel):
         """The identity of its run, with the learning rate it had, not today's default."""
         rate = self.summary.get("learning-rate", self.config["learning-rate"])
         return identity(parse_saved({**self.config, "learning-rate": rate}))
+
+    @property
+    def objective(self) -> Objective:
+        """What it is judged by."""
+        return Objective.parse(self.summary.get("objective", str(Objective())))
 
     @property
     def repeat(self) -> str:
@@ -146,23 +152,23 @@ def _commit() -> str:
 
 
 def condense(run: FinishedRun) -> History:
-    """Return the history of a run, by its accuracy; losses keep four digits."""
+    """Return the history of a run, by its objective; losses keep four digits."""
     table: dict[str, list[Any]] = {name: [] for name in History.model_fields}
     rejected = 0
     for metrics, passed in zip(run.history, virtual_times(run.history), strict=True):
         rejected += len(metrics.rejected)
-        accuracy = metrics.result(Objective(), on_clients=run.on_clients)
-        if accuracy is None:
+        value = metrics.result(run.objective, on_clients=run.on_clients)
+        if value is None:
             continue
         row = (
-            metrics.round, round(accuracy, 6), _rounded(metrics.train_loss),
+            metrics.round, round(value, 6), _rounded(metrics.train_loss),
             _rounded(metrics.test_loss), int(metrics.total["bytes_up"]),
             int(metrics.total["bytes_down"]), rejected, round(passed, 3),
         )  # fmt: skip
-        for column, value in zip(table.values(), row, strict=True):
-            column.append(value)
+        for column, number in zip(table.values(), row, strict=True):
+            column.append(number)
         rejected = 0
-    always = ("round", "accuracy")
+    always = ("round", "value")
     return History(**{key: values for key, values in table.items() if key in always or any(values)})
 
 

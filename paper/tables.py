@@ -99,14 +99,19 @@ def compare_records(
 
     Args:
         records: The records.
-        column: The accuracy, rounds and link that count; without an accuracy the runs' own does.
+        column: The target, rounds and link that count; without a target the runs' own does.
         labels: The lines' names, one for each record; empty for a line each.
     """
     runs = [
-        FinishedRun(own.path, own.config, {**own.summary, "status": own.status}, [])
+        FinishedRun(
+            own.path,
+            {**own.config, "objective": str(own.objective)},
+            {**own.summary, "status": own.status},
+            [],
+        )
         for own in records
     ]
-    target = column.target or records[0].summary["target-accuracy"]
+    target = column.target or records[0].summary[f"target-{records[0].objective.name}"]
     labels = labels or [str(record.path) for record in records]
     courses = [course_of(record, column) for record in records]
     (compared,) = compare_runs(runs, target, labels=labels, courses=courses)
@@ -136,7 +141,7 @@ def course_of(record: Record, column: Column) -> DataFrame:
         clock = np.array([LINKS[column.link].seconds(*each) for each in sent])
         if isinstance(config, RunConfig) and (examples := config.local_steps * config.batch_size):
             clock += examples * load_task(config).seconds_per_example * rounds
-    own = {"round": rounds, "value": kept.accuracy[: len(rounds)]}
+    own = {"round": rounds, "value": kept.value[: len(rounds)]}
     spent = {"bytes_up": up, "bytes_down": down, VIRTUAL: clock}
     return DataFrame({**own, **spent}, index=rounds)
 

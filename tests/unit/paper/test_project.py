@@ -35,7 +35,7 @@ def test_each_record_has_a_valid_config_and_is_in_a_table_or_on_a_board(stored):
     assert len(stored) >= 128
     for record in stored:
         assert parse_saved(record.config).task == record.config["task"]
-        assert len(record.history.round) == len(record.history.accuracy) > 1
+        assert len(record.history.round) == len(record.history.value) > 1
     shown = set()
     for experiment in map(load, EXPERIMENTS):
         records, runs = by_run(stored, experiment.data), in_order(experiment.cells())

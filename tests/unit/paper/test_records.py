@@ -81,7 +81,7 @@ def test_record_holds_config_command_versions_and_condensed_history(tmp_path):
     assert record.model == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert re.fullmatch("[0-9a-f]{40}(-dirty)?", record.commit) or not (ROOT / ".git").exists()
     assert record.history.model_dump() == {
-        "round": [0, 2, 3], "accuracy": [0.1, 0.95, 0.9], "train_loss": [None, 0.01235, 0.25],
+        "round": [0, 2, 3], "value": [0.1, 0.95, 0.9], "train_loss": [None, 0.01235, 0.25],
         "test_loss": [0.1235, 0.1235, 0.1235], "bytes_up": [0, 20_000_000, 30_000_000],
         "bytes_down": [0, 40_000_000, 60_000_000], "rejected": [0, 3, 1],
         "virtual_seconds": [0.0, 2.0, 2.5],
@@ -98,7 +98,7 @@ def test_record_of_a_run_with_local_arrays_has_the_clients_own_accuracy(tmp_path
     config = CONFIG.model_copy(update={"local_arrays": "bn*"})
     lines = [line(0, 0.1, client_metrics={}), line(1, 0.2, client_metrics={"accuracy": 0.8})]
     history = read_run(fake_runs.write(tmp_path / "run", config, lines)).history
-    assert (history.round, history.accuracy) == ([1], [0.8])
+    assert (history.round, history.value) == ([1], [0.8])
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,17 @@ import pytest
 import torch
 
 import tasks
+from fedavg_app.partitioning import partition
 from tasks.checking import TaskError
 from tasks.data.dataset import DataOptions
 from tasks.lora import adapted, lora_task, save_adapter
 from tasks.model_arrays import ModelArrays, read_arrays
+from tasks.training.local_training import TaskClient
 from tests.integration.test_example_tasks import start
 from tests.support.example_tasks import EXAMPLES
+from tests.support.in_process import make_config, told_by
 from tests.support.run_folders import only_folder, read_history
+from tests.support.task_clients import fit
 
 # Besides the page's task: square weights, so that A and B have as many entries.
 SQUARE = """
@@ -34,7 +38,8 @@ FROZEN = lora_task(
 def page(tmp_path, monkeypatch):
     """The module of the page, which the runs of a test import by its name."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name, content in (("lora_task", EXAMPLES["lora_task.py"]), ("square_task", SQUARE)):
+    pages = {name: EXAMPLES[f"{name}.py"] for name in ("lora_task", "ranks")}
+    for name, content in {**pages, "square_task": SQUARE}.items():
         (tmp_path / f"{name}.py").write_text(content)
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("lora_task")
@@ -131,6 +136,41 @@ def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
     arrays = ModelArrays.of(tasks.load("square_task:FROZEN").initial_model(1))
     assert arrays.sent
     assert all("lora_B" in name for name in arrays.sent)
+
+
+def test_clients_of_lower_ranks_train_adapters_of_these_ranks(page, tmp_path):
+    """Those of PEFT with a lower rank, whose changes the server's mean takes as zero beyond it."""
+    keys = {"num_clients": 3, "num_server_rounds": 1, "local_steps": 3, "seed": 2}
+    weights = {"strategy_args": "weights = 'uniform'"}
+    result = start(tmp_path / "runs", "lora", client_mods="ranks:mod", **keys, **weights)
+    task, config = page.TASK, make_config(task="lora_task:TASK", partition="iid", **keys)
+    data = task.dataset(DataOptions())
+    parts = partition(data, "train", config)
+    model = task.initial_model(2)
+    sent = read_arrays(model, ModelArrays.of(model).sent)
+    told = {**told_by(config, task, data), "server-round": 1, "learning-rate": 0.01}
+    told |= {"batch-size": 20, "local-steps": 3}
+    total = {name: np.zeros(array.shape) for name, array in sent.items()}
+    for number, rank in enumerate((1, 2, 4)):
+        lora = {"r": rank, "lora_alpha": 4 * rank, "target_modules": ["c_attn", "c_proj"]}
+        own = lora_task(
+            "own", base=page.base, lora={**lora, "fan_in_fan_out": True}, dataset=page.load,
+            learning_rate=0.01,
+        )  # fmt: skip
+        examples = own.examples(data.train.part(parts[number]), torch.device("cpu"))
+        client = TaskClient(own, own.model, examples, partition=number)
+        kept = {
+            name: (slice(rank),) if "lora_A" in name else (slice(None), slice(rank))
+            for name in sent
+        }
+        given = [sent[name][kept[name]] for name in client.arrays.sent]
+        trained, _, _ = fit(client, given, told)
+        for name, array, before in zip(client.arrays.sent, trained, given, strict=True):
+            assert not np.array_equal(array, before)
+            total[name][kept[name]] += array - before
+    for name, before in sent.items():
+        expected = before + total[name] / 3
+        np.testing.assert_allclose(result.model[name].numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_errors_say_what_to_do(page, tmp_path, monkeypatch):

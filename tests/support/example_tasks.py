@@ -8,7 +8,7 @@ PAGES = ("example-tasks.md", "fine-tuning.md", "own-training-loop.md")
 EXAMPLES = {
     name: content for page in PAGES for name, content in examples(ROOT / "docs" / page).items()
 }
-NAMES = [name.removesuffix("_task.py") for name in EXAMPLES]
+NAMES = [name.removesuffix("_task.py") for name in EXAMPLES if name.endswith("_task.py")]
 APPS = ROOT / "tests" / "apps"
 STRATEGIES = ["fedavg", "stc", "scaffold", "flwr.serverapp.strategy:FedAdam"]
 # They train by loops of their own, which SCAFFOLD cannot correct.

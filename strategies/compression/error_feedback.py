@@ -40,7 +40,7 @@ def check_contraction(place: str, compressor: Compressor) -> None:
         raise ValueError(
             f"{place} = {compressor}: the squared error can be {bound:.3g} times the update's "
             f"squared norm, so that what error feedback keeps would grow; give "
-            "a compressor with a smaller error, or feedback = 'none'"
+            "a compressor with a smaller error, or the strategy compressed with feedback = 'none'"
         )
 
 

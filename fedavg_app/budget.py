@@ -1,22 +1,16 @@
-"""What a run may spend, and has: bytes of its messages, or time on its links' virtual clock.
+"""What a run may spend, as text: bytes of its messages, or time on its links' virtual clock.
 
 The units of both are here.
 """
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from fedavg_app.errors import ConfigError
 
-if TYPE_CHECKING:  # Flower takes longer to import than what a wrong key needs
-    from fedavg_app.results.history import RoundMetrics
-
 BYTES = {"B": 1e0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-# What is counted of the bytes.
-COUNTED = {"up": ("bytes_up",), "down": ("bytes_down",), "both": ("bytes_up", "bytes_down")}
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 FORM = re.compile(
     r"(?P<amount>\d*\.?\d+(?:e[+-]?\d+)?) ?(?P<unit>[A-Za-z]+)"
@@ -72,29 +66,6 @@ def parse_budget(text: str) -> tuple[Budget, str]:
     if not fits or (found["each"] and not direction) or not 0 < amount < math.inf:
         raise ConfigError("budget", text, FIX)
     return Budget(amount, unit, direction, bool(found["each"])), found["links"] or ""
-
-
-def spent(budget: Budget, history: "Sequence[RoundMetrics]", num_clients: int) -> float:
-    """Return what these rounds have spent, in the budget's unit.
-
-    Args:
-        budget: Its kind says what is counted: of bytes those of training messages.
-        history: The rounds, with their totals.
-        num_clients: K.
-    """
-    if not history:
-        return 0.0
-    if not budget.direction:
-        from fedavg_app.results.history import virtual_times
-
-        return virtual_times(history)[-1] / SECONDS[budget.unit]
-    total = sum(history[-1].total[name] for name in COUNTED[budget.direction])
-    return total / BYTES[budget.unit] / (num_clients if budget.each else 1)
-
-
-def affords(budget: Budget, history: "Sequence[RoundMetrics]", num_clients: int) -> bool:
-    """Return whether these rounds are within a budget; as for `spent`."""
-    return spent(budget, history, num_clients) <= budget.amount
 
 
 def duration(seconds: float) -> str:

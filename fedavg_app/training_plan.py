@@ -5,11 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedavg_app.budget import Budget, affords, spent
+from fedavg_app.budget import BYTES, SECONDS, Budget
 from fedavg_app.config import RunConfig, TrainingConfig
 from fedavg_app.errors import ConfigError
 from fedavg_app.optimizer_choice import learning_rate, resolve_work
-from fedavg_app.results.history import Best, RoundMetrics, best_of, objective_curve
+from fedavg_app.results.history import (
+    Best,
+    RoundMetrics,
+    best_of,
+    objective_curve,
+    virtual_times,
+)
 from tasks.arguments import Arguments
 from tasks.objective import Objective
 from tasks.training.training_settings import LocalWork
@@ -19,6 +25,9 @@ if TYPE_CHECKING:  # torch takes two seconds to import
     from tasks.data.dataset import Dataset
 
 logger = logging.getLogger("fedavg_app.training_plan")
+
+# What is counted of the bytes of a budget.
+COUNTED = {"up": ("bytes_up",), "down": ("bytes_down",), "both": ("bytes_up", "bytes_down")}
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,27 @@ class TrainingPlan:
             return False
         best = self.objective.best_point(self.curve(history))
         return best is not None and history[-1].round - best[0] >= self.patience
+
+
+def spent(budget: Budget, history: Sequence[RoundMetrics], num_clients: int) -> float:
+    """Return what these rounds have spent, in the budget's unit.
+
+    Args:
+        budget: Its kind says what is counted: of bytes those of training messages.
+        history: The rounds, with their totals.
+        num_clients: K.
+    """
+    if not history:
+        return 0.0
+    if not budget.direction:
+        return virtual_times(history)[-1] / SECONDS[budget.unit]
+    total = sum(history[-1].total[name] for name in COUNTED[budget.direction])
+    return total / BYTES[budget.unit] / (num_clients if budget.each else 1)
+
+
+def affords(budget: Budget, history: Sequence[RoundMetrics], num_clients: int) -> bool:
+    """Return whether these rounds are within a budget; as for `spent`."""
+    return spent(budget, history, num_clients) <= budget.amount
 
 
 def make_plan(

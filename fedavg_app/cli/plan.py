@@ -112,11 +112,11 @@ def _show(
     judged: "Sequence[Judged[PlannedRun]]", runs: "Sequence[FinishedRun]", config: RunConfig
 ) -> None:
     """Print the evidence and the choice."""
-    from fedavg_app.budget import spent
     from fedavg_app.results.finished_run import FINISHED
     from fedavg_app.results.history import best_of
     from fedavg_app.sweep.planned_run import arguments
     from fedavg_app.sweep.rungs import limits_of
+    from fedavg_app.training_plan import spent
 
     objective, limits = runs[0].objective, limits_of(config.model_dump(by_alias=True))
     table = rich.table.Table(box=None, pad_edge=False)

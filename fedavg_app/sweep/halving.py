@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from fedavg_app.budget import Budget, affords
+from fedavg_app.budget import Budget
 from fedavg_app.results.history import RoundMetrics, objective_curve
+from fedavg_app.training_plan import affords
 from tasks.objective import Objective
 
 ETA = 3

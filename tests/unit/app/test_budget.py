@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedavg_app.budget import BYTES, SECONDS, Budget, parse_budget, spent
+from fedavg_app.budget import BYTES, SECONDS, Budget, parse_budget
 from fedavg_app.config import parse_config
 from fedavg_app.errors import ConfigError
 from fedavg_app.results.history import RoundMetrics
+from fedavg_app.training_plan import spent
 
 
 @pytest.mark.parametrize(

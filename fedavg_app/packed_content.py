@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedavg_app.flower_internals import content_from_bytes, content_size, content_to_bytes
+from strategies.rounds.flower_arrays import records_of
 
 RECORD, ENTRY = "packed", "content"
 # The largest content that is one object; the SuperLink's gate takes 8 MiB.
@@ -23,7 +24,7 @@ MAX_ARRAY_BYTES = 32 * 2**20
 
 def pack(content: RecordDict) -> RecordDict:
     """Return the content as one record, beside which large arrays stay as they are."""
-    arrays = dict(content.array_records)
+    arrays = records_of(content, ArrayRecord)
     if (
         sum(len(array.data) for record in arrays.values() for array in record.values())
         <= MAX_ARRAY_BYTES
@@ -51,8 +52,9 @@ def pack_all(contents: Iterable[RecordDict]) -> list[RecordDict]:
 
 def packed_size(content: RecordDict) -> int:
     """Return what a packed content takes of memory once it is unpacked, in bytes."""
-    large = [record for name, record in content.array_records.items() if name != RECORD]
-    arrays = sum(len(array.data) for record in large for array in record.values())
+    large = records_of(content, ArrayRecord)
+    large.pop(RECORD, None)
+    arrays = sum(len(array.data) for record in large.values() for array in record.values())
     return content_size(_bytes(content)) + arrays
 
 

@@ -1,10 +1,11 @@
 """`compression_mod`: the clients' end of all compressed strategies, for any ClientApp."""
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from .compressed_client import CompressedClient
 from .rounds.client_messages import around_handler, refuse_open
+from .rounds.flower_arrays import find_record
 from .rounds.local_arrays import with_local_arrays
 from .rounds.messages import OWN, SECURE
 
@@ -24,7 +25,7 @@ def compression_mod(message: Message, context: Context, call_next: ClientAppCall
     call_next = with_local_arrays(message, call_next)
     if OWN not in message.content:
         return call_next(message, context)
-    if SECURE not in message.content.config_records.get(OWN, {}):
+    if SECURE not in (find_record(message.content, OWN, ConfigRecord) or {}):
         return around_handler(_clients.answer, message, context, call_next)
     from .secure.client import SecureClient
 

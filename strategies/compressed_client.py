@@ -169,7 +169,7 @@ def compressed(
     vectors: Vectors = {}
     if codec.feedback == "residual":
         left = memory.settled(head.settled, accepted, refused=head.refused)
-        residual = left.get(RESIDUAL, np.zeros_like(change))
+        residual = left.get(RESIDUAL, np.zeros(1, np.float32))  # at first it is 0
         if codec.feedback_decay < 1:
             residual = np.float32(codec.feedback_decay) * residual
         vectors = {RESIDUAL: add(residual, change, out=change)}  # update plus residual

@@ -174,7 +174,7 @@ class CompressedStrategy(FederatedStrategy):
         if self.optimizer is not None:
             update = self.optimizer.step(update.astype(np.float64)).astype(np.float32)
         if self.residual is not None:
-            update = add(self.residual, update)  # update plus residual
+            update = add(self.residual, update, out=update)  # update plus residual
         rng = random_stream(now.settings.seed, DOWNLINK, 0, now.number)
         try:
             data, sent = compress(update, self.codec.downlink, now.model.layout, rng)

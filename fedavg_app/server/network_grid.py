@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedavg_app.errors import ConfigError
 from fedavg_app.flower_internals import MESSAGE_UNAVAILABLE, BaseGrid, error_reply
 from fedavg_app.packed_content import pack_all, packed_size, unpack
 from fedavg_app.server.polling import MAX_PAUSE, wait
+from strategies.rounds.flower_arrays import records_of
 
 logger = logging.getLogger("fedavg_app.network_grid")
 T = TypeVar("T")
@@ -84,7 +85,9 @@ class NetworkGrid(BaseGrid):
         contents = pack_all(message.content for message in given)
         for content in {id(content): content for content in contents}.values():
             self._most_read = max(self._most_read, 2 * packed_size(content) + SPARE_BYTES)
-        is_large = any(content.array_records for content in contents)  # packed ones have none
+        is_large = any(
+            records_of(content, ArrayRecord) for content in contents
+        )  # packed ones have none
         self._looks_at_a_time = 1 if is_large else LOOKS
         pushed = list(map(_with_content, given, contents))
         ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))

@@ -26,6 +26,7 @@ from fedavg_app.partitioning import DataDigests
 from fedavg_app.server.network_grid import is_network_grid
 from fedavg_app.server.nodes import Nodes, NumberedGrid
 from fedavg_app.server.polling import MAX_PAUSE, PAUSE_GROWTH, send, wait
+from strategies.rounds.flower_arrays import find_record
 from strategies.rounds.messages import CONFIG
 from strategies.rounds.reply_errors import error_reason
 
@@ -67,7 +68,7 @@ class NodeQuery:
         """
         if reply.has_error():
             raise ValueError(error_reason(reply.error))
-        record = reply.content.config_records.get("node", ConfigRecord())
+        record = find_record(reply.content, "node", ConfigRecord) or ConfigRecord()
         client = record.get(PARTITION_ID)
         if isinstance(client, bool) or not isinstance(client, int):
             raise ValueError(f"no {PARTITION_ID}")

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp.typing import ClientAppCallable
 
 from .client_memory import ClientMemory
-from .flower_arrays import OPAQUE, array_record, find_record, from_record, to_record
+from .flower_arrays import OPAQUE, array_record, find_record, from_record, records_of, to_record
 from .messages import (
     ARRAYS,
     ARRAYS_KEY,
@@ -78,7 +78,7 @@ class Handler:
         if reply.has_content() and not self._received.trains:
             reply.content.pop(self.key, None)  # the server does not read the model
             return Update()
-        if not reply.has_content() or not reply.content.array_records:
+        if not reply.has_content() or not records_of(reply.content, ArrayRecord):
             raise NoUpdateError
         return _take_update(reply.content, self.key, model)
 
@@ -130,7 +130,7 @@ def _received(message: Message, context: Context) -> Received:
     others[name] = settings = shared.copy()  # other clients in this process have the same record
     found = {
         record: arrays
-        for record, arrays in message.content.array_records.items()
+        for record, arrays in records_of(message.content, ArrayRecord).items()
         if record == key or record.startswith(f"{OWN}.")
     }
     for record in found:
@@ -170,7 +170,7 @@ def _take_update(content: RecordDict, key: str, model: Model) -> Update:
     buffers = {own: arrays[own] for own in model.buffers}
     trained = Model(layout, layout.flatten(arrays), buffers, model.order)
     trained.record = record
-    metrics = next(iter(content.metric_records.values()), MetricRecord())
+    metrics = next(iter(records_of(content, MetricRecord).values()), MetricRecord())
     return Update(trained, buffers, float(str(metrics.get(NUM_EXAMPLES, 0))))
 
 

@@ -78,13 +78,18 @@ def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
 
 
 def find_record(content: RecordDict, name: str, kind: type[Record]) -> Record | None:
-    """Return the record of that name if it is of that kind, None otherwise.
-
-    The properties ``array_records`` and so on of a `RecordDict` sort all its records by kind each
-    time they are read; this does not.
-    """
+    """Return the record of that name if it is of that kind, None otherwise."""
     record = content.get(name)
     return record if isinstance(record, kind) else None
+
+
+def records_of(content: RecordDict, kind: type[Record]) -> dict[str, Record]:
+    """Return the records of a kind by name.
+
+    What a `RecordDict`'s own properties, such as ``array_records``, return refers to itself and to
+    all records: a model that was read in that way stays in memory until Python looks for cycles.
+    """
+    return {name: record for name, record in content.items() if isinstance(record, kind)}
 
 
 def get_record(content: RecordDict, name: str, kind: type[Record]) -> Record:

@@ -232,14 +232,14 @@ class Averaging(Exchange):
     ) -> None:
         self.trains = ask.is_main and ask.message_type == runner.train_type
         messages = runner.messages(now, ask)
-        super().__init__(messages, self._add, is_main=self.trains or tests)
+        super().__init__(messages, is_main=self.trains or tests)
         self._runner, self._now, self._ask = runner, now, ask
         self._aggregate_metrics = aggregate_metrics if ask.has_metrics else None
         self._means: list[WeightedMean] = []
         self._buffers = BufferMean(now.model.buffers if self.trains else {})
         self._contents: list[RecordDict] = []
 
-    def _add(self, message: Message) -> ClientReport:
+    def read(self, message: Message) -> ClientReport:
         """Add a reply to the means; return its report.
 
         Raises:

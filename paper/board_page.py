@@ -54,7 +54,9 @@ def draw_board(board: Board, rows: list[Row], path: Path) -> None:
     labels = [label(place(board, rows, row), row) for row in first]
     axes.set_yticks(range(len(first)), labels, fontsize=7)
     axes.invert_yaxis()
-    axes.set(xscale="log" if first else "linear", xlabel=f"MB a participant until {target_text(board, target)}")
+    axes.set_xlabel(f"MB a participant until {target_text(board, target)}")
+    if first:
+        axes.set_xscale("log")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from paper.experiments import (
 )
 from paper.records import Record
 from paper.tables import compare_records, measured
-from tasks.objective import Objective
+from tasks.objective import ACCURACY, Objective
 from tasks.training.training_settings import LocalWork
 
 # In these keys the methods of a board may differ; in all others its entries are alike.
@@ -151,6 +151,8 @@ def load_board(folder: Path, name: str) -> Board:
         ):
             fix = f"give each once, each better than the one before ({board.objective})"
             raise ConfigError("targets", board.targets, fix)
+        if board.objective.name == ACCURACY and max(board.targets) > 1:
+            raise ConfigError("targets", board.targets, "give accuracies, as shares of 1")
     except (ValidationError, ConfigError) as error:
         text = problems(error) if isinstance(error, ValidationError) else str(error)
         raise ConfigError("board", str(path), text) from error

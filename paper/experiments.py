@@ -109,6 +109,8 @@ class Experiment(_Part):
     @model_validator(mode="after")
     def _parts_fit(self) -> "Experiment":
         for column in self.columns:
+            if (column.target or 0) > 1:
+                raise ValueError(f"column {column.name!r}: give target as a share of 1")
             has_link = column.link is not None or "links" in self.run | column.run
             if self.measure == "minutes-to-target" and not has_link:
                 raise ValueError(f"column {column.name!r}: minutes need a link")

@@ -226,6 +226,7 @@ def test_entry_has_the_boards_keys_and_its_own_local_work(tmp_path):
             "[0.9, 0.5]",
             "targets = [0.9, 0.5]: give each once, each better than",
         ),
+        ("[0.5, 0.9]", "[50, 90]", "targets = [50.0, 90.0]: give accuracies, as shares of 1"),
         ("[0.5, 0.9]", "[]", "targets: List should have at least 1 item"),
         ('partition = "shards"', "local-steps = 5", "run.local-steps: entries choose it"),
         ('partition = "shards"', "split = 5", "split = 5: unknown key"),

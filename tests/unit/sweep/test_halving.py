@@ -109,11 +109,14 @@ def recorded():
         config, rows = record["config"], record["history"]
         if "strategy" not in config or not rows.get("bytes_down") or config.get("links"):
             continue
+        if record["summary"].get("objective", "max accuracy") != "max accuracy":
+            continue
+        accuracies = rows.get("value") or rows["accuracy"]  # as older records call it
         setting = tuple(str(config.get(key, "")) for key in SETTING)
         rounds = [
             RoundMetrics(number, accuracy=accuracy, total={"bytes_up": up, "bytes_down": down})
             for number, accuracy, up, down in zip(
-                *(rows[key] for key in ("round", "accuracy", "bytes_up", "bytes_down")), strict=True
+                rows["round"], accuracies, rows["bytes_up"], rows["bytes_down"], strict=True
             )
         ]
         # Beyond the target at which it stopped, nothing is known of a run.

@@ -161,9 +161,10 @@ def _show_row(board: Board, rows: list[Row], row: Row, kinds: Sequence[Measure])
 
 
 def _end(record: Record) -> str:
-    objective, history = record.objective, record.history
-    _, best = objective.best_point(list(zip(history.round, history.value, strict=True))) or (0, 0.0)
-    text = f"{100 * best:.1f} %" if objective.name == ACCURACY else objective.shown(best)
+    objective, values = record.run.objective, record.history.value
+    best = max(values) if objective.higher_is_better else min(values)
+    is_share = objective.name == ACCURACY
+    text = number(best, "best-accuracy") if is_share else objective.shown(best)
     diverged = ", diverged" if record.status == "diverged" else ""
     return f"{text} in {record.summary['rounds']:,} rounds{diverged}"
 

@@ -20,7 +20,6 @@ from fedavg_app.results.history import virtual_times
 from fedavg_app.results.run_folder import MODEL_FILE, SUMMARY_FILE
 from fedavg_app.sweep.planned_run import Identity, arguments, identity, settings
 from tasks.data.atomic_file import replacing
-from tasks.objective import Objective
 
 # The folder of all records, in the folder of results.
 RECORDS = "records"
@@ -96,9 +95,9 @@ class Record(BaseModel):
         return identity(parse_saved({**self.config, "learning-rate": rate}))
 
     @property
-    def objective(self) -> Objective:
-        """What it is judged by."""
-        return Objective.parse(self.summary.get("objective", str(Objective())))
+    def run(self) -> FinishedRun:
+        """The run, without its rounds."""
+        return FinishedRun(self.path, self.config, {**self.summary, "status": self.status}, [])
 
     @property
     def repeat(self) -> str:

@@ -10,7 +10,6 @@ from pandas import DataFrame
 from fedavg_app.cli.comparison import TO_TARGET, VIRTUAL, Comparison, compare_runs
 from fedavg_app.config import RunConfig, parse_saved
 from fedavg_app.links import LINKS
-from fedavg_app.results.finished_run import FinishedRun
 from fedavg_app.server.client_sampling import cohort_size
 from fedavg_app.server.preparation import load_task
 from fedavg_app.sweep.planned_run import Identity, PlannedRun
@@ -102,16 +101,8 @@ def compare_records(
         column: The target, rounds and link that count; without a target the runs' own does.
         labels: The lines' names, one for each record; empty for a line each.
     """
-    runs = [
-        FinishedRun(
-            own.path,
-            {**own.config, "objective": str(own.objective)},
-            {**own.summary, "status": own.status},
-            [],
-        )
-        for own in records
-    ]
-    target = column.target or records[0].summary[f"target-{records[0].objective.name}"]
+    runs = [own.run for own in records]
+    target = column.target or runs[0].summary[f"target-{runs[0].objective.name}"]
     labels = labels or [str(record.path) for record in records]
     courses = [course_of(record, column) for record in records]
     (compared,) = compare_runs(runs, target, labels=labels, courses=courses)

@@ -87,7 +87,7 @@ class CompressedStrategy(FederatedStrategy):
         self._replies: dict[int, Payload] = {}  # by node, the heads of the round's replies
 
     def combine(self, mean: NDArray[np.float64]) -> Float32Vector:
-        """Return the combined update: the mean, as float32."""
+        """Return the combined update: the mean, as float32, in an array that may be overwritten."""
         return mean.astype(np.float32)
 
     @property

@@ -85,9 +85,8 @@ class NetworkGrid(BaseGrid):
         contents = pack_all(message.content for message in given)
         for content in {id(content): content for content in contents}.values():
             self._most_read = max(self._most_read, 2 * packed_size(content) + SPARE_BYTES)
-        is_large = any(
-            records_of(content, ArrayRecord) for content in contents
-        )  # packed ones have none
+        # Packed contents have no arrays.
+        is_large = any(records_of(content, ArrayRecord) for content in contents)
         self._looks_at_a_time = 1 if is_large else LOOKS
         pushed = list(map(_with_content, given, contents))
         ids = _unless_failing(lambda: list(self._grid.push_messages(pushed)), [""] * len(pushed))

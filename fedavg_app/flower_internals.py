@@ -84,7 +84,7 @@ def content_size(data: bytes) -> int:
     """Return what `content_from_bytes` takes of memory, without making anything of the bytes.
 
     An empty item takes 30 times its bytes: each counts `ITEM_BYTES`, a field `FIELD_BYTES`. This is
-    the rule of `deployment.superlink.object_size`, which the app cannot import.
+    the rule of `deployment.superlink.unfolded_size`, which the app cannot import.
 
     Raises:
         ValueError, IndexError, KeyError: The bytes are malformed.

@@ -20,7 +20,7 @@ from deployment.superlink.gate import Gate
 from deployment.superlink.internals import run_superlink
 from deployment.superlink.monitor import Monitor
 from deployment.superlink.one_origin import one_origin
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
 
 # What is listened on: this machine only, or all interfaces. The process that starts ServerApps
 # connects to this address, from the same; the filter would refuse any other, and runs stay pending.

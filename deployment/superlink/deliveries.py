@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployment.superlink.hand_over import report_error
 from deployment.superlink.internals import ids_of_replies
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
 from deployment.superlink.requests import answer_of, protobuf, read_body
 
 PREFIX = "/v1/runtime/"

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.hand_over import hand_over, report_error
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.replies import DeliveredMessage, RefusedError, Replies, Upload
+from deployment.superlink.reply_limits import DeliveredMessage, RefusedError, Replies, Upload
 from deployment.superlink.requests import FLEET, answer_of, protobuf, read_body, signer
 
 ANNOUNCE, OBJECT = "push-messages", "push-object"

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Scope
 
 from deployment.superlink.internals import error_reply
-from deployment.superlink.replies import DeliveredMessage
+from deployment.superlink.reply_limits import DeliveredMessage
 from deployment.superlink.requests import call
 
 _log = logging.getLogger("flwr")

@@ -9,7 +9,7 @@ from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
 from fedavg_app.flower_internals import identify_server
 from tests.support.hostile import forged_array
 

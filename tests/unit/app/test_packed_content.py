@@ -7,7 +7,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployment.superlink.object_size import protobuf_size
+from deployment.superlink.unfolded_size import protobuf_size
 from fedavg_app import packed_content
 from fedavg_app.flower_internals import content_size
 from fedavg_app.packed_content import pack, pack_all, packed_size, unpack

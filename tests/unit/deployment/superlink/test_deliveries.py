@@ -10,11 +10,11 @@ from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 
 from deployment.superlink import deliveries as module
-from deployment.superlink import replies as replies_module
+from deployment.superlink import reply_limits as replies_module
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.gate import Gate
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
 from tests.support.gated_device import NODE, Device, as_sent, record
 from tests.unit.deployment.superlink.test_gate import OPENED, SuperLink, answer
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from deployment.superlink.deliveries import Deliveries
 from deployment.superlink.gate import CONCURRENT, MAX_OBJECT_BYTES, Gate
 from deployment.superlink.monitor import LOGGED, Monitor
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
 from tests.support.gated_device import NODE, Device, as_sent, forged_record, record
 
 PULL, PUSH = "pull-messages", "push-messages"

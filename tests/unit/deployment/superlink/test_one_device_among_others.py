@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from deployment.superlink import replies as replies_module
+from deployment.superlink import reply_limits as replies_module
 from deployment.superlink.deliveries import Deliveries, RunRequests
 from deployment.superlink.gate import Gate
 from deployment.superlink.monitor import Monitor
-from deployment.superlink.object_size import Objects, Part
-from deployment.superlink.replies import Replies
+from deployment.superlink.reply_limits import Replies
+from deployment.superlink.unfolded_size import Objects, Part
 from fedavg_app.flower_internals import identify_server
 from tests.support.gated_device import RUN, as_sent, forged_record, record
 from tests.unit.deployment.superlink.test_gate import answer, respond

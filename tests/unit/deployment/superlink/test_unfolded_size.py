@@ -11,7 +11,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployment.superlink.object_size import Objects, protobuf_size, read_part
+from deployment.superlink.unfolded_size import Objects, protobuf_size, read_part
 
 NAMES = st.text(max_size=12)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

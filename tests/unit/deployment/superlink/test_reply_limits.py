@@ -8,7 +8,7 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequ
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 
-from deployment.superlink.replies import RefusedError, Replies
+from deployment.superlink.reply_limits import RefusedError, Replies
 from tests.support.gated_device import MODEL, NODE, RUN, Device, forged_record, record
 
 OTHER = 6

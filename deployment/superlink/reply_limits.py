@@ -19,7 +19,7 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, Message, PushO
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from starlette.types import Scope
 
-from deployment.superlink.object_size import Objects, read_part
+from deployment.superlink.unfolded_size import Objects, read_part
 
 # A reply may have twice what the largest message of its run has, and these beside.
 SPARE_BYTES, SPARE_OBJECTS = 2**20, 64

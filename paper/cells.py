@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedavg_app.budget import duration
 from fedavg_app.sweep.planned_run import PlannedRun
 from paper.experiments import Cell, Entry, Experiment, Measure
 from paper.records import command_line
 from paper.tables import Done, Result
-from paper.text import NONE, SYMBOLS, duration, entry, number, seeds, spread, times
+from paper.text import NONE, SYMBOLS, entry, number, seeds, spread, times
 
 # Within so much of the paper's value a claim counts as reproduced: relative, and for accuracies in
 # [0, 1] absolute.
@@ -32,7 +33,7 @@ def title(result: Result) -> str:
     if result.best:
         return result.best[0].record.repeat
     hours = result.cell.hours
-    estimate = f"; about {duration(hours)} a run" if hours else ""
+    estimate = f"; about {duration(3600 * hours)} a run" if hours else ""
     return f"not run: the machine time went to other cells{estimate}"
 
 

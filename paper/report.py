@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedavg_app.budget import duration
 from fedavg_app.errors import ConfigError
 from paper import cells, text
 from paper.board_page import show_board, write_template
@@ -62,6 +63,7 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
         results / "report.html",
         cells=cells,
         text=text,
+        duration=duration,
         results=results,
         title=title,
         marks=MARKS,
@@ -72,7 +74,7 @@ def write_report(experiments: Path, results: Path, title: str = "") -> Path:
             for board in load_boards(experiments.parent / "boards")
         ],
         figures=list(_figures(results)),
-        time=text.duration(sum(run.hours for run in done.values())),
+        time=duration(3600 * sum(run.hours for run in done.values())),
         **_origins([run.record for run in done.values()]),
     )
 
@@ -106,11 +108,11 @@ def _time_text(spent: Sequence[float], missing: Sequence[float]) -> str:
     """Return how long the runs took, and how long the missing runs would take, if known."""
     parts = []
     if spent:
-        parts.append(f"The runs took {text.duration(sum(spent))} in all.")
+        parts.append(f"The runs took {duration(3600 * sum(spent))} in all.")
     if any(missing):
         unknown = missing.count(0)
         but = f"; for {unknown} more there is no estimate" if unknown else ""
-        parts.append(f"The missing runs would take about {text.duration(sum(missing))}{but}.")
+        parts.append(f"The missing runs would take about {duration(3600 * sum(missing))}{but}.")
     return " ".join(parts)
 
 

@@ -61,12 +61,3 @@ def signed(difference: float | None, kind: Measure) -> str:
     points = kind == "best-accuracy"
     text = f"{100 * difference:+.{1 if points else 0}f} {'points' if points else '%'}"
     return text.replace("-", MINUS)
-
-
-def duration(hours: float) -> str:
-    """Return a time as text, in seconds, minutes or hours."""
-    if hours < 1 / 60:
-        return f"{3600 * hours:.0f} s"
-    if hours < 1:
-        return f"{60 * hours:.0f} min"
-    return f"{hours:.1f} h" if hours < 10 else f"{hours:,.0f} h"

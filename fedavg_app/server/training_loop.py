@@ -21,16 +21,12 @@ from fedavg_app.server.round_messenger import RoundMessenger
 from fedavg_app.training_plan import TrainingPlan
 from fedavg_app.virtual_clock import VirtualClock
 from strategies.rounds.reply_errors import DivergedReplyError, ReplyError
-from strategies.rounds.runner import Runner
+from strategies.rounds.runner import MAX_EMPTY_ROUNDS, Runner
 from strategies.rounds.values import RoundOutcome
 from tasks.metrics import Metric
 
 logger = logging.getLogger("fedavg_app.training_loop")
 
-# A run fails after this many rounds in a row without a valid reply, and if it ends with this many
-# rounds in which most of the clients that answered failed. Clients that do not answer, such as
-# devices that are switched off, do not count: min-replies says how many replies a round needs.
-MAX_EMPTY_ROUNDS = 3
 # The metric of clients that has a field of its own in the history.
 TRAIN_LOSS = "train-loss"
 
@@ -84,7 +80,8 @@ class TrainingLoop:
                 does not reach its target, had no valid reply, and in the last one the training of
                 all clients that replied had diverged.
             NoRepliesError: Those rounds had no valid reply for other reasons; or the last
-                `MAX_EMPTY_ROUNDS`, all of a shorter training, had mostly rejected replies.
+                `MAX_EMPTY_ROUNDS`, all of a shorter training, had mostly rejected replies, where
+                clients that did not answer, such as devices that are off, do not count.
             RunError: No node is connected.
         """
         if not self._history:

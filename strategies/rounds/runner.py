@@ -15,6 +15,9 @@ from .values import Round, RoundOutcome, RunSettings, partial_metrics
 
 logger = logging.getLogger("fedavg_app.strategies")
 
+# A training fails after this many rounds in a row without a usable reply.
+MAX_EMPTY_ROUNDS = 3
+
 
 class StrategyError(RuntimeError):
     """A strategy cannot continue; the cause, if there is one, is its exception."""

@@ -11,12 +11,9 @@ from ..method import Ask, Method
 from ..selection import Candidate
 from .exchange import Exchange
 from .flower_arrays import message_bytes, records_bytes
-from .runner import StrategyError
+from .runner import MAX_EMPTY_ROUNDS, StrategyError
 from .strategy_runner import StrategyRunner
 from .values import OTHER_APP, Round, RoundOutcome
-
-# A training ends after so many rounds in a row without a usable reply.
-MAX_EMPTY_ROUNDS = 3
 
 
 class StartRunner(StrategyRunner):

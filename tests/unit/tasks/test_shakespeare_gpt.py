@@ -1,30 +1,17 @@
-"""The tasks of results/lora.md, as a reader saves them."""
-
-import importlib
-import sys
+"""The tasks of results/lora.md."""
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import save_file
 
+from paper.tasks import shakespeare_gpt as module
 from tasks.data.dataset import DataOptions
 from tasks.data.shakespeare import BEGIN, END
 from tasks.model_arrays import ModelArrays
-from tests.support.documents import ROOT, examples
 
 
-@pytest.fixture
-def page(tmp_path, monkeypatch):
-    code = examples(ROOT / "results" / "lora.md")["shakespeare_gpt.py"]
-    (tmp_path / "shakespeare_gpt.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "shakespeare_gpt", raising=False)
-    return importlib.import_module("shakespeare_gpt")
-
-
-def test_lines_are_tokens_from_their_beginning_to_their_end(page):
-    data, others = (task.dataset(DataOptions()) for task in (page.ADAPTERS, page.PRETRAINING))
+def test_lines_are_tokens_from_their_beginning_to_their_end():
+    data, others = (task.dataset(DataOptions()) for task in (module.ADAPTERS, module.PRETRAINING))
     assert len(np.unique(data.train.owners)) == len(np.unique(data.test.owners)) == 157
     first = data.train.inputs["input_ids"][0], data.train.inputs["attention_mask"][0]
     symbols = first[0][first[1] == 1].tolist()
@@ -38,22 +25,22 @@ def test_lines_are_tokens_from_their_beginning_to_their_end(page):
     assert len(own & other) < 0.01 * len(own)  # "Where is he?"
 
 
-def test_adapters_are_of_the_pretrained_model(page, tmp_path, monkeypatch):
+def test_adapters_are_of_the_pretrained_model(tmp_path, monkeypatch):
     torch.manual_seed(5)
-    trained = page.gpt()
+    trained = module.gpt()
     state = {name: array.clone() for name, array in trained.state_dict().items()}
     save_file(state, tmp_path / "model.safetensors")
     monkeypatch.setenv("SHAKESPEARE_GPT", str(tmp_path))
-    for task in (page.ADAPTERS, page.ADAPTERS_FFA):
+    for task in (module.ADAPTERS, module.ADAPTERS_FFA):
         model = task.initial_model(1)
         base = model.unload().state_dict()
         assert all(torch.equal(base[name], value) for name, value in state.items())
     sent = [
         sum(model.state_dict()[name].numel() for name in ModelArrays.of(model).sent)
-        for model in (page.ADAPTERS.initial_model(1), page.ADAPTERS_FFA.initial_model(1))
+        for model in (module.ADAPTERS.initial_model(1), module.ADAPTERS_FFA.initial_model(1))
     ]
     assert sent == [18432, 10368]
     assert (
-        sum(parameter.numel() for parameter in page.PRETRAINING.initial_model(1).parameters())
+        sum(parameter.numel() for parameter in module.PRETRAINING.initial_model(1).parameters())
         == 368_256
     )

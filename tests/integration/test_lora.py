@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tasks
+from fedavg_app.links import Devices, load_fleet
 from fedavg_app.partitioning import partition
 from tasks.checking import TaskError
 from tasks.data.dataset import DataOptions
@@ -140,18 +141,21 @@ def test_ffa_keeps_a_and_halves_the_bytes(page, tmp_path):
 
 def test_clients_of_lower_ranks_train_adapters_of_these_ranks(page, tmp_path):
     """Those of PEFT with a lower rank, whose changes the server's mean takes as zero beyond it."""
-    keys = {"num_clients": 3, "num_server_rounds": 1, "local_steps": 3, "seed": 2}
-    weights = {"strategy_args": "weights = 'uniform'"}
-    result = start(tmp_path / "runs", "lora", client_mods="ranks:mod", **keys, **weights)
+    keys = {"num_clients": 3, "num_server_rounds": 1, "local_steps": 3, "seed": 1}
+    given = {"strategy_args": "weights = 'uniform'", "links": "phones", "round_timeout": 600}
+    result = start(tmp_path / "runs", "lora", client_mods="ranks:mod", **keys, **given)
     task, config = page.TASK, make_config(task="lora_task:TASK", partition="iid", **keys)
     data = task.dataset(DataOptions())
     parts = partition(data, "train", config)
-    model = task.initial_model(2)
+    model = task.initial_model(1)
     sent = read_arrays(model, ModelArrays.of(model).sent)
     told = {**told_by(config, task, data), "server-round": 1, "learning-rate": 0.01}
     told |= {"batch-size": 20, "local-steps": 3}
     total = {name: np.zeros(array.shape) for name, array in sent.items()}
-    for number, rank in enumerate((1, 2, 4)):
+    devices = Devices(load_fleet("phones"), 3, 1)
+    ranks = [{"4G": 1, "5G": 2, "Wi-Fi": 4}[devices[number].name] for number in range(3)]
+    assert sorted(ranks) == [1, 2, 4]
+    for number, rank in enumerate(ranks):
         lora = {"r": rank, "lora_alpha": 4 * rank, "target_modules": ["c_attn", "c_proj"]}
         own = lora_task(
             "own", base=page.base, lora={**lora, "fan_in_fan_out": True}, dataset=page.load,

@@ -15,9 +15,13 @@ from fedavg_app.ray_engine.ray_cluster import check_reachable, ray_cluster
 from fedavg_app.results.checkpoint import check_run_folder
 from fedavg_app.results.history import TrainingResult
 from fedavg_app.server.preparation import load_data, prepare, resolve
+from strategies.rounds.flower_arrays import records_bytes
 
 # Nothing is shown of a run that starts sooner.
 SILENT_SECONDS = 2.0
+# This process trains no larger model while workers start: handing over the clients' states, several
+# models each, would take longer than it gains.
+MAX_BYTES_HERE = 32 * 2**20
 
 
 class StatusLine:
@@ -115,9 +119,6 @@ def simulate(
             if config.data_dir:  # Ray takes seconds to start: what is wrong is said before
                 tell(f"loading the data of {components.task.name}")
                 data = load_data(config, components.task)
-            # A deadline interrupts the main thread of a process, and shares of a GPU are Ray's.
-            timed = config.round_timeout and not config.links
-            here = not ray_address and not timed and config.torch_device.type == "cpu"
             cluster = ray_cluster(ray_address, num_workers, gpus_per_worker, config.device)
             started = ray.enter_context(cluster)
             prepared = prepare(config, tell, components, data)
@@ -125,6 +126,11 @@ def simulate(
             from fedavg_app.ray_engine.ray_grid import RayGrid
             from fedavg_app.server_app import run
 
+            # A deadline interrupts the main thread of a process, and shares of a GPU are Ray's.
+            timed = config.round_timeout and not config.links
+            small = records_bytes([prepared.model.sent, prepared.model.fixed]) <= MAX_BYTES_HERE
+            on_cpu = config.torch_device.type == "cpu"
+            here = not ray_address and not timed and small and on_cpu
             tell(f"starting workers on Ray at {ray_address}" if ray_address else "starting workers")
             workers, share, later = (0, 0.0, started) if here else (*started.result(), None)
             grid = RayGrid(

@@ -22,6 +22,17 @@ SMALL = [
     "--target", "none",
 ]  # fmt: skip
 
+LARGE_TASK = """
+from dataclasses import replace
+from torch import nn
+from tasks.mnist import MNIST_LOGISTIC
+
+def wide():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 11_000), nn.ReLU(), nn.Linear(11_000, 10))
+
+TASK = replace(MNIST_LOGISTIC, model=wide)  # of 35 MB
+"""
+
 
 def simulate(
     processes, run_dir, *arguments, rounds, task="mnist-logistic", evaluate_every=10, cpus=None
@@ -38,6 +49,23 @@ def simulate(
         command, cwd=ROOT, env=processes.environment, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def test_main_process_trains_no_large_model(processes, tmp_path):
+    """Its clients' states would have to move to the workers: of 10^8 weights for 20 s."""
+    (tmp_path / "large_task.py").write_text(LARGE_TASK)
+    signs = tmp_path / "signs"
+    paths = f"{tmp_path}{os.pathsep}{ROOT}"
+    processes.environment |= {"SIGNS_OF_LIFE": str(signs), "PYTHONPATH": paths}
+    mod = "--client-mods", "tests.support.client_mods:signs_of_life"
+    run = simulate(
+        processes, tmp_path, *mod, "--local-steps", "1", rounds=1, task="large_task:TASK"
+    )
+    output, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, output
+    trained_by = {json.loads(line)["process"] for line in signs.read_text().splitlines()}
+    assert trained_by
+    assert run.pid not in trained_by
 
 
 @pytest.mark.long

@@ -199,7 +199,7 @@ def _build(
     layout, vector, number = start.layout, start.vector, have.number
     for later, data in decode_updates(updates):
         if later > number:
-            vector = layout.rounded(vector + codec.downlink.decode(data, layout).to_dense())
+            vector = layout.rounded(codec.downlink.decode(data, layout).added_to(vector))
             number = later
     if Version.of(number, vector) != version:
         return None

@@ -180,10 +180,10 @@ class CompressedStrategy(FederatedStrategy):
             data, sent = compress(update, self.codec.downlink, now.model.layout, rng)
         except OutOfRangeError as error:
             raise ReplyError(f"at the server {error}; {SMALLER_RATES}") from error
-        dense = sent.to_dense()
         if self.codec.feedback == "residual":
-            self.residual = np.subtract(update, dense, out=update)  # what was left
-        vector = now.model.layout.rounded(now.model.vector + dense)
+            sent.add_to(update, -1.0)
+            self.residual = update  # what was left
+        vector = now.model.layout.rounded(sent.added_to(now.model.vector))
         answered = {node: self._replies[node].server_round for node in aggregate.nodes}
         self._versions.confirm(answered)
         self._settled |= {node: (number, False) for node, number in answered.items()}

@@ -58,8 +58,14 @@ class Update(ABC):
         """Return the change as a new float32 vector of ``size`` entries."""
 
     @abstractmethod
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
-        """Add ``weight`` times the change to ``total``, in place."""
+    def add_to(self, total: NDArray[Any], weight: float) -> None:
+        """Add ``weight`` times the change to ``total``, float32 or float64 (n,), in place."""
+
+    def added_to(self, vector: NDArray[Any]) -> NDArray[Any]:
+        """Return the vector plus the change, as a new array."""
+        total = vector + 0  # -0.0 becomes 0.0, as in a sum of all entries
+        self.add_to(total, 1.0)
+        return total
 
     def scaled(self, factor: float) -> "Update":
         """Return ``factor`` times the change."""
@@ -98,7 +104,7 @@ class DenseUpdate(Update):
         """Return the change as a new float32 vector."""
         return self.values.copy()
 
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+    def add_to(self, total: NDArray[Any], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
         add_weighted(total, self.values, weight)
 
@@ -129,7 +135,7 @@ class SparseUpdate(Update):
         vector[self.positions] = self.values
         return vector
 
-    def add_to(self, total: NDArray[np.float64], weight: float) -> None:
+    def add_to(self, total: NDArray[Any], weight: float) -> None:
         """Add ``weight`` times the change to ``total``, in place."""
         total[self.positions] += weight * self.values.astype(np.float64)
 

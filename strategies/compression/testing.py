@@ -246,6 +246,8 @@ def check_update(update: Update, size: int) -> None:
     assert values.dtype == np.float32, f"the dense update is {values.dtype}, not float32"
     assert values.shape == (size,), f"the dense update has the shape {values.shape}"
     assert np.isfinite(values).all(), "the update has a value that is NaN or infinite"
+    added = update.added_to(np.zeros(size, np.float32))
+    assert np.array_equal(added, values), "add_to adds another change than to_dense returns"
     assert update.max_abs() == np.abs(values).max(initial=0), "max_abs is not the largest magnitude"
     if isinstance(update, SparseUpdate):
         positions = update.positions

@@ -26,7 +26,7 @@ class Compressor(ABC):
         """Return the bytes of an update.
 
         Args:
-            vector: float32 (n,), finite.
+            vector: float32 (n,), finite, read-only.
             layout: The names and shapes of the model's arrays, whose entries the vector holds.
             rng: Random numbers for stochastic compressors; the same seed gives the same bytes.
         """

@@ -83,6 +83,8 @@ class Update(ABC):
         """
         if self.size != size:
             raise DecodeError(f"the update has {self.size} entries, not {size}")
+        if self.values.ndim != 1:
+            raise DecodeError(f"the update's values have the shape {self.values.shape}")
 
     def max_abs(self) -> float:
         """Return the largest magnitude of an entry; 0 without entries, NaN if any is NaN."""

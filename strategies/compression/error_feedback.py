@@ -12,7 +12,7 @@ With a decay beta below 1 a client compresses beta A + dW (A. Sarfi et al. 2025,
 import numpy as np
 
 from .compressor import Compressor
-from .decoded_update import Update, Vector
+from .decoded_update import DecodeError, Update, Vector
 from .vector_layout import Layout
 
 # No converging training comes near this; below it, sums over any number of rounds stay finite.
@@ -57,11 +57,20 @@ def compress(
 
     Raises:
         OutOfRangeError: The vector is not finite, or as for `check_range`.
+        ValueError: The compressor writes to the vector, cannot read its own bytes, or makes NaN.
     """
     if not np.isfinite(vector).all():
         raise OutOfRangeError("the update has NaN or infinite values")
-    data = compressor.encode(vector, layout, rng)
-    sent = compressor.decode(data, layout)
+    own = vector.view()
+    own.flags.writeable = False  # the sum of what was left is still needed
+    data = compressor.encode(own, layout, rng)
+    try:
+        sent = compressor.decode(data, layout)
+        sent.check(layout.size)
+    except DecodeError as error:
+        raise ValueError(f"{compressor} cannot read its own bytes: {error}") from error
+    if np.isnan(sent.max_abs()) and np.abs(vector).max() <= MAX_CHANGE:
+        raise ValueError(f"{compressor} turns a finite update into NaN")
     check_range(sent)
     return data, sent
 

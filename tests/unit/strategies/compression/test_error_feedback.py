@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from strategies.compressed_client import compressed
 from strategies.compression.codec import Codec
-from strategies.compression.error_feedback import MAX_CHANGE
+from strategies.compression.decoded_update import DenseUpdate
+from strategies.compression.error_feedback import MAX_CHANGE, compress
 from strategies.compression.floats import Float32
 from strategies.compression.sparse import Sparse
 from strategies.compression.sync_protocol import Head, Version
@@ -67,3 +69,38 @@ def test_sent_update_and_new_residual_sum_to_update_and_old_residual(
     assert (np.abs(left - exact) <= rounding).all()
     assert data == made.encode(accumulated, layout, generator())
     assert made.decode(data, layout).to_dense().tobytes() == dense.tobytes()
+
+
+class Faulty(Float32):
+    """Makes a mistake in `decode`, or writes to its input."""
+
+    def __init__(self, mistake):
+        self.mistake = mistake
+
+    def __str__(self):
+        return "faulty"
+
+    def encode(self, vector, layout, rng):
+        data = super().encode(vector, layout, rng)
+        if self.mistake is None:
+            vector[:] = 0
+        return data
+
+    def decode(self, data, layout):
+        return DenseUpdate(self.mistake(super().decode(data, layout).to_dense()))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [
+        (lambda values: values[1:], "own bytes: the update has 4 entries, not 5"),
+        (lambda values: values[:, None], r"own bytes: the update's values have the shape \(5, 1\)"),
+        (lambda values: values * np.float32("nan"), "^faulty turns a finite update into NaN"),
+        (None, "read-only"),
+    ],
+)
+def test_mistakes_of_a_compressor_are_its_own(mistake, reason):
+    vector = np.arange(5, dtype=np.float32)
+    with pytest.raises(ValueError, match=reason):
+        compress(vector, Faulty(mistake), layout_of(5), generator())
+    assert vector.tolist() == [0, 1, 2, 3, 4]

@@ -201,7 +201,7 @@ class StrategyRunner(Runner):
         layout = self.now.model.layout
         if np.shape(vector) != (layout.size,):
             raise StrategyError(f"step returned {list(np.shape(vector))}, not {[layout.size]}")
-        vector = layout.rounded(vector)
+        vector = layout.rounded(np.asarray(vector))
         if not np.isfinite(vector).all():
             check_next(layout.unflatten(vector), layout.unflatten(self.now.model.vector))
         return vector

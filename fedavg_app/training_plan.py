@@ -198,9 +198,14 @@ def _objective_and_target(
     config: TrainingConfig, task: "Task", data: "Dataset | None"
 ) -> tuple[Objective, float | None]:
     """Return the objective, and the value of it at which training ends; None for none."""
+    from tasks.metrics import accuracy
+
     objective = objective_of(config, task)
     if config.target != "auto":
-        return objective, None if config.target == "none" else float(config.target)
+        target = None if config.target == "none" else float(config.target)
+        if target and target > 1 and task.metrics.get(objective.name) is accuracy:
+            raise ConfigError("target", target, "accuracies are shares: give at most 1, as 0.97")
+        return objective, target
     if objective != task.default_objective():
         return objective, None  # the task's target is one of its own objective
     target, embedded = task.target, task.embedded_target

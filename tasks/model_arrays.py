@@ -6,8 +6,9 @@ from the task; an alias has the class of its first name.
 """
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -114,6 +115,21 @@ def aliases_of(state: Mapping[str, Tensor]) -> dict[str, str]:
                 raise ValueError(f"arrays {known!r} and {name!r} are one, but only one is trained")
             aliases[name] = known
     return aliases
+
+
+def overlapping(state: Mapping[str, Tensor], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of these arrays that have some entries in common, such as views of one."""
+    for one, other in combinations(names, 2):
+        storages = state[one].untyped_storage(), state[other].untyped_storage()
+        if storages[0].data_ptr() != storages[1].data_ptr() or not len(storages[0]):
+            continue
+        places = torch.arange(len(storages[0]) // state[one].element_size())
+        taken = [
+            places.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).flatten()
+            for tensor in (state[one], state[other])
+        ]
+        if torch.isin(*taken).any():
+            yield one, other
 
 
 def _memory(tensor: Tensor) -> Hashable:

@@ -71,7 +71,11 @@ def _show(console: Console, finding: "Finding") -> None:
 
 
 def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[str]:
-    """Yield the bytes of a first message and of a reply under each strategy, a line each."""
+    """Yield the bytes of a first message and of a reply under each strategy, a line each.
+
+    Raises:
+        RunError: No strategy can train the task.
+    """
     from flwr.serverapp import Grid
 
     import strategies
@@ -91,6 +95,7 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
     yield "bytes of a client's first message and, by the papers' formulas, of its reply:"
     no_grid = cast(Grid, None)
     nodes = list(range(1, cohort_size(config.fraction_train, config.num_clients) + 1))
+    refused = 0
     for name in strategies.names():
         chosen = config.model_copy(update={"strategy": name})
         try:
@@ -99,6 +104,7 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
                 check_parts(Components(chosen, task, model, work, strategy))
         except ConfigError as error:
             yield f"  {name:12} {error}"
+            refused += 1
             continue
         settings = client_settings(work, facts)
         settings["learning-rate"] = 1.0
@@ -107,3 +113,5 @@ def message_sizes(config: RunConfig, task: "Task", data: "Dataset") -> Iterator[
         assert exchange is not None
         down = f"{message_bytes(exchange.messages[0]):,}" if exchange.is_main else "in stages"
         yield f"  {name:12} {down:>14} {round(strategy.reply_bits(1) / 8):>14,}"
+    if refused == len(strategies.names()):
+        raise RunError(f"no strategy can train {task.name}")

@@ -149,9 +149,16 @@ def _read(
 ) -> tuple[list[FinishedRun], list[str]]:
     """Return the runs to compare, and their labels, if there are any; say which are left out."""
     found = [read_run(folder) for folder in folders]
-    taken = [run.came_to_its_end or (unfinished and bool(run.history)) for run in found]
-    for run, is_taken in zip(found, taken, strict=True):
-        if not is_taken:
+    paths = [folder.resolve() for folder in folders]
+    again = [path in paths[:number] for number, path in enumerate(paths)]
+    taken = [
+        not is_again and (run.came_to_its_end or (unfinished and bool(run.history)))
+        for run, is_again in zip(found, again, strict=True)
+    ]
+    for run, is_taken, is_again in zip(found, taken, again, strict=True):
+        if is_again:
+            typer.echo(f"left out: {run.folder}: it is there already")
+        elif not is_taken:
             reason = f"{run.status}, without a round"
             if run.history:
                 last = run.history[-1].round

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from tasks.base import Task
 from tasks.checking import Finding, TaskError
-from tasks.checking.data import check_arrays, check_examples, check_loads, check_settings
+from tasks.checking.data import (
+    check_arrays,
+    check_examples,
+    check_loads,
+    check_network,
+    check_settings,
+)
 from tasks.checking.loss import check_loss
 from tasks.checking.metrics import check_metrics
 from tasks.checking.training import STEPS, check_clients, check_shortcuts, difference
@@ -12,7 +18,7 @@ from tasks.checking.trial import Trial
 from tasks.data.dataset import Dataset
 
 # Those that are quick enough for every training.
-QUICK = (check_settings, check_examples, check_loss, check_metrics)
+QUICK = (check_settings, check_network, check_examples, check_loss, check_metrics)
 # An error of another check ends all checks; after an error of one of these the rest is still made.
 SLOW = (check_loads, check_clients, check_shortcuts)
 # Before a training, clients are not tried with larger models: their steps take long.

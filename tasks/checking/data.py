@@ -12,7 +12,7 @@ from tasks.checking import Finding, TaskError, calling
 from tasks.checking.trial import Trial, few_rows, kind_of, same
 from tasks.data.dataset import NO_PREDICTION, Split, leaves
 from tasks.data.map_style import MapStyleSplit
-from tasks.model_arrays import read_arrays, state_of
+from tasks.model_arrays import overlapping, read_arrays, state_of
 from tasks.objective import ACCURACY, LOSS
 from tasks.training.optimizers import check_optimizer
 
@@ -46,6 +46,20 @@ def check_arrays(trial: Trial) -> Iterator[Finding]:
     text = f"trained arrays {described(arrays.trained)}, fixed {described(arrays.fixed)}, "
     text += f"buffers {described(arrays.buffers)}, aliases {len(arrays.aliases)}{aliases}"
     yield Finding("ok", "model", text)
+
+
+def check_network(trial: Trial) -> Iterator[Finding]:
+    """Yield warnings of generators in the network, and of weights that share a part of memory."""
+    model = trial.task.initial_model(trial.seed)
+    for name, module in model.named_modules():
+        for own, value in vars(module).items():
+            if isinstance(value, torch.Generator | np.random.Generator):
+                text = f"the generator {f'{name}.{own}'.lstrip('.')} begins anew with every message"
+                fix = "draw from the global state of torch or numpy.random, which is seeded"
+                yield Finding("warning", "model", f"{text}: {fix}")
+    for one, other in overlapping(state_of(model), trial.arrays.trained):
+        text = f"{one} and {other} share memory, but each is sent, and compressed, by itself: "
+        yield Finding("warning", "model", f"{text}compute one from the other in forward()")
 
 
 def check_settings(trial: Trial) -> Iterator[Finding]:

@@ -7,6 +7,23 @@ import tasks
 from tests.support import data_slices
 from tests.support.documents import ROOT, examples
 
+COMPLEX = """
+from dataclasses import replace
+import torch
+from torch import nn
+from tasks.mnist import MNIST_LOGISTIC
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(784, 10, dtype=torch.complex64))
+
+    def forward(self, x):
+        return (x.flatten(1).to(torch.complex64) @ self.weight).abs()
+
+TASK = replace(MNIST_LOGISTIC, name="mnist-complex", model=Net, in_parts=False)
+"""
+
 
 @pytest.mark.parametrize(
     "name",
@@ -105,3 +122,10 @@ def test_a_fault_is_named_and_the_command_fails(command_line, tmp_path, monkeypa
     assert "error   loss: raised IndexError for outputs float32 (8, 10) and" in shown
     assert "Target 10 is out of bounds. Number the classes from 0" in shown
     assert error.splitlines()[-1] == "error: 1 error in faulty:TASK"
+
+
+def test_a_task_that_no_strategy_can_train_is_an_error(command_line, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "complex_task.py").write_text(COMPLEX)
+    status, _, error = command_line("check", "complex_task:TASK")
+    assert (status, error.splitlines()[-1]) == (1, "error: no strategy can train mnist-complex")

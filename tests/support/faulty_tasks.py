@@ -309,8 +309,36 @@ NAMED = networks.task(
     objective="max top",
 )
 
+
 # What the check prints for each: the kind, and the beginning of the line.
+class Transposed(nn.Module):
+    """Two layers with one matrix, which torch takes for two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.decoder.weight.data = self.encoder.weight.data.T
+        self.head = nn.Linear(64, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.decoder(self.encoder(x.flatten(1)).relu()))
+
+
+class OwnNoise(Head):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(5)
+
+    def forward(self, x):
+        return super().forward(x + torch.randn(x.shape, generator=self.generator))
+
+
+TRANSPOSED = dataclasses.replace(MLP, model=Transposed)
+OWN_NOISE = dataclasses.replace(MLP, model=OwnNoise)
+
 FOUND = {
+    "TRANSPOSED": ("warning", "model: encoder.weight and decoder.weight share memory, but each"),
+    "OWN_NOISE": ("warning", "model: the generator generator begins anew with every message"),
     "OWN_GENERATOR": ("error", "augment: gives other inputs under the same seed: draw from the"),
     "OWN_TRANSFORM": ("error", "dataset: gives other inputs under the same seed: draw from the"),
     "RANDOM_TEST": ("error", "dataset: gives different inputs each time: draw in the training set"),

@@ -53,6 +53,12 @@ def test_target_of_another_objective_is_reached_from_above():
     assert make_plan(RunConfig(target="none"), task).target is None
     assert make_plan(RunConfig(target=0.7), task).target == 0.7
     assert make_plan(RunConfig(objective="loss"), MNIST_2NN).target is None
+    assert make_plan(RunConfig(target=97), task).target == 97
+
+
+def test_target_that_no_accuracy_reaches_is_refused():
+    with pytest.raises(ConfigError, match=r"target = 97\.0: accuracies are shares: give at most 1"):
+        make_plan(RunConfig(target=97), MNIST_2NN)
 
 
 def test_objective_that_the_task_lacks_is_refused():

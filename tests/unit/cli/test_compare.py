@@ -113,13 +113,16 @@ def test_mean_leaves_out_diverged_and_unfinished_runs_and_has_final_and_best_val
 
 
 @pytest.mark.parametrize("status", ["interrupted", "no-replies"])
-def test_unfinished_runs_are_left_out_or_lines_of_their_own(tmp_path, show, status):
+def test_unfinished_and_repeated_runs_are_left_out_or_lines_of_their_own(tmp_path, show, status):
     runs = scaffold(tmp_path)
     path = runs[3] / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": status}))
     shown = show("compare", runs[0], runs[3])
     left_out = f"left out: {runs[3]}: {status} after round 3; --unfinished includes it"
     assert shown.splitlines()[0] == left_out
+    assert [row[:4] for row in cells(shown)] == [["scaffold", "3", "0.8360", "0.4650"]]
+    shown = show("compare", runs[0], runs[0])
+    assert shown.splitlines()[0] == f"left out: {runs[0]}: it is there already"
     assert [row[:4] for row in cells(shown)] == [["scaffold", "3", "0.8360", "0.4650"]]
     shown = cells(show("compare", *runs, "--unfinished"))
     assert [row[:2] for row in shown] == [

@@ -18,7 +18,8 @@ from tests.support.faulty_tasks import FOUND
 
 OPTIONS = DataOptions("embedded")
 # One of each check that is made before every training.
-QUICK = ("RATE", "NAN", "NOISY", "SUM", "SOFTMAX", "BROADCAST", "NORM_IN_PARTS", "CLOSURE")
+QUICK = ("RATE", "NAN", "NOISY", "SUM", "SOFTMAX", "BROADCAST", "NORM_IN_PARTS", "CLOSURE",
+         "TRANSPOSED")  # fmt: skip
 
 
 def findings(task):

@@ -20,10 +20,10 @@ from tasks.lora import lora_task
 ROMAN = ("antony-and-cleopatra", "coriolanus", "julius-caesar", "titus-andronicus")
 
 
-def gpt(layers: int = 3, width: int = 96) -> nn.Module:
+def gpt(layers: int = 3, width: int = 96, heads: int = 4, vocabulary: int = SYMBOLS) -> nn.Module:
     """Return a new GPT-2 over 258 symbols; as it is called here it has 368,256 weights."""
     config = GPT2Config(
-        vocab_size=SYMBOLS, n_positions=UNROLL + 1, n_embd=width, n_layer=layers, n_head=4,
+        vocab_size=vocabulary, n_positions=UNROLL + 1, n_embd=width, n_layer=layers, n_head=heads,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip

@@ -150,8 +150,7 @@ def make_plan(
         resolved: The values of "auto" as the run to resume began (`TrainingPlan.resolved`).
 
     Raises:
-        ConfigError: The task has no such objective, or the target does not fit it.
-        TaskError: The task's own objective cannot be used.
+        ConfigError: As for `resolve_work`, `learning_rate` and `objective_and_target`.
     """
     begun = {
         name: value for name, value in (resolved or {}).items() if getattr(config, name) == "auto"
@@ -161,7 +160,7 @@ def make_plan(
     config = config.model_copy(update=begun)
     seconds = config.seconds_per_example if isinstance(config, RunConfig) else "auto"
     work = resolve_work(config, task)
-    objective, target = _objective_and_target(config, task, data)
+    objective, target = objective_and_target(config, task, data)
     return TrainingPlan(
         num_rounds=config.num_server_rounds,
         work=work,
@@ -181,23 +180,32 @@ def objective_of(config: TrainingConfig, task: "Task") -> Objective:
     """Return the objective that the config names, or the task's.
 
     Raises:
-        ConfigError: The task has no such objective.
-        TaskError: The task's own objective cannot be used.
+        ConfigError: The task has no such objective, or its own cannot be used.
     """
-    if config.objective == "auto":
-        return task.default_objective()
     from tasks.checking import TaskError
 
+    is_own = config.objective == "auto"
     try:
-        return replace(task, objective=config.objective).default_objective()
+        return (task if is_own else replace(task, objective=config.objective)).default_objective()
     except TaskError as error:
+        if is_own:
+            raise ConfigError("task", config.task, str(error)) from error
         raise ConfigError("objective", config.objective, error.finding.text) from None
 
 
-def _objective_and_target(
-    config: TrainingConfig, task: "Task", data: "Dataset | None"
+def objective_and_target(
+    config: TrainingConfig, task: "Task", data: "Dataset | None" = None
 ) -> tuple[Objective, float | None]:
-    """Return the objective, and the value of it at which training ends; None for none."""
+    """Return the objective, and the value of it at which training ends; None for none.
+
+    Args:
+        config: The training's settings.
+        task: Gives the values of "auto".
+        data: The target of the plan is within reach of these data.
+
+    Raises:
+        ConfigError: As for `objective_of`, or no accuracy reaches the target.
+    """
     from tasks.metrics import accuracy
 
     objective = objective_of(config, task)

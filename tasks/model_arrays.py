@@ -8,7 +8,7 @@ from the task; an alias has the class of its first name.
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import torch
@@ -119,11 +119,13 @@ def aliases_of(state: Mapping[str, Tensor]) -> dict[str, str]:
 
 def overlapping(state: Mapping[str, Tensor], names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of these arrays that have some entries in common, such as views of one."""
-    for one, other in combinations(names, 2):
-        storages = state[one].untyped_storage(), state[other].untyped_storage()
-        if storages[0].data_ptr() != storages[1].data_ptr() or not len(storages[0]):
-            continue
-        places = torch.arange(len(storages[0]) // state[one].element_size())
+    by_storage: dict[int, list[str]] = {}
+    for name in names:
+        by_storage.setdefault(_storage(state[name]), []).append(name)
+    by_storage.pop(0, None)
+    for one, other in chain.from_iterable(combinations(group, 2) for group in by_storage.values()):
+        size = len(state[one].untyped_storage()) // state[one].element_size()
+        places = torch.arange(size)
         taken = [
             places.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).flatten()
             for tensor in (state[one], state[other])
@@ -132,9 +134,14 @@ def overlapping(state: Mapping[str, Tensor], names: Sequence[str]) -> Iterator[t
             yield one, other
 
 
+def _storage(tensor: Tensor) -> int:
+    """Return where the tensor's memory begins; 0 if it has none, or is sparse."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
 def _memory(tensor: Tensor) -> Hashable:
     """Return what two tensors share if they are the same array."""
-    storage = tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+    storage = _storage(tensor)
     if not storage:  # it has no values, or they are not contiguous
         return id(tensor)
     view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)

@@ -149,21 +149,20 @@ def _read(
 ) -> tuple[list[FinishedRun], list[str]]:
     """Return the runs to compare, and their labels, if there are any; say which are left out."""
     found = [read_run(folder) for folder in folders]
-    paths = [folder.resolve() for folder in folders]
-    again = [path in paths[:number] for number, path in enumerate(paths)]
-    taken = [
-        not is_again and (run.came_to_its_end or (unfinished and bool(run.history)))
-        for run, is_again in zip(found, again, strict=True)
-    ]
-    for run, is_taken, is_again in zip(found, taken, again, strict=True):
-        if is_again:
-            typer.echo(f"left out: {run.folder}: it is there already")
-        elif not is_taken:
+    taken, seen = list[bool](), set[Path]()
+    for folder, run in zip(folders, found, strict=True):
+        reason = ""
+        if folder.resolve() in seen:
+            reason = "it is there already"
+        elif not (run.came_to_its_end or (unfinished and run.history)):
             reason = f"{run.status}, without a round"
             if run.history:
                 last = run.history[-1].round
                 reason = f"{run.status} after round {last}; --unfinished includes it"
+        if reason:
             typer.echo(f"left out: {run.folder}: {reason}")
+        taken.append(not reason)
+        seen.add(folder.resolve())
     if not any(taken):
         raise ConfigError("RUN", str(folders[0]), "no run finished; give one that did")
     runs = [run for run, is_taken in zip(found, taken, strict=True) if is_taken]

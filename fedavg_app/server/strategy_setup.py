@@ -16,7 +16,7 @@ from fedavg_app.optimizer_choice import check_optimizer, learning_rate
 from fedavg_app.plugins import load_component
 from fedavg_app.server.client_sampling import cohort_size
 from fedavg_app.server.global_model import GlobalModel
-from fedavg_app.training_plan import objective_of
+from fedavg_app.training_plan import objective_and_target
 from strategies.rounds.local_arrays import matching
 from strategies.rounds.runner import Runner, StrategyError
 from strategies.rounds.strategy_runner import StrategyRunner
@@ -152,7 +152,10 @@ def _check_hidden(config: RunConfig) -> None:
 CHECKS: tuple[Callable[[Components], object], ...] = (
     lambda parts: check_optimizer(parts.work, parts.config, parts.task),
     lambda parts: learning_rate(parts.config, parts.task, parts.work),
-    lambda parts: parts.config.objective == "auto" or objective_of(parts.config, parts.task),
+    lambda parts: (
+        parts.config.objective == parts.config.target == "auto"
+        or objective_and_target(parts.config, parts.task)
+    ),
     _check_training,
     _check_local_arrays,
     _check_selection,

@@ -3,12 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-from paper.tasks.shakespeare_gpt import gpt, tokens
-from tasks.base import Task
+from paper.tasks.shakespeare_gpt import PRETRAINING, gpt, tokens
 from tasks.data.cache import load_cached
 from tasks.data.dataset import DataOptions, Dataset, Split
 from tasks.data.shakespeare import embedded_roles, encode
-from tasks.language import Perplexity, next_token_loss, prepare
 
 CLIENTS = 8
 
@@ -29,18 +27,12 @@ def load(_: DataOptions) -> Dataset:
     return load_cached("small-gpt", parse, DataOptions("embedded"), "38 plays")
 
 
-TASK = Task(
-    "small-gpt",
-    partial(gpt, layers=2, width=64),  # 121,792 weights
-    load,
-    prepare,
-    learning_rate=3e-3,
-    loss=next_token_loss,
-    metrics={"perplexity": Perplexity()},
-    optimizer="adamw",
+TASK = replace(
+    PRETRAINING,
+    name="small-gpt",
+    model=partial(gpt, layers=2, width=64),  # 121,792 weights
+    dataset=load,
     partitions=("iid", "natural"),
-    in_parts=True,
-    shared_model=True,
     seconds_per_example=2e-3,
 )
 # GPT-2's own size, 123,715,584 weights, for a GPU; of its vocabulary the first 258 are used.

@@ -69,9 +69,12 @@ def compress(
         sent.check(layout.size)
     except DecodeError as error:
         raise ValueError(f"{compressor} cannot read its own bytes: {error}") from error
-    if np.isnan(sent.max_abs()) and np.abs(vector).max() <= MAX_CHANGE:
-        raise ValueError(f"{compressor} turns a finite update into NaN")
-    check_range(sent)
+    try:
+        check_range(sent)
+    except OutOfRangeError:
+        if np.isnan(sent.max_abs()) and np.abs(vector).max() <= MAX_CHANGE:
+            raise ValueError(f"{compressor} turns a finite update into NaN") from None
+        raise
     return data, sent
 
 

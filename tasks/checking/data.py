@@ -50,14 +50,13 @@ def check_arrays(trial: Trial) -> Iterator[Finding]:
 
 def check_network(trial: Trial) -> Iterator[Finding]:
     """Yield warnings of generators in the network, and of weights that share a part of memory."""
-    model = trial.task.initial_model(trial.seed)
-    for name, module in model.named_modules():
+    for name, module in trial.initial.named_modules():
         for own, value in vars(module).items():
             if isinstance(value, torch.Generator | np.random.Generator):
                 text = f"the generator {f'{name}.{own}'.lstrip('.')} begins anew with every message"
                 fix = "draw from the global state of torch or numpy.random, which is seeded"
                 yield Finding("warning", "model", f"{text}: {fix}")
-    for one, other in overlapping(state_of(model), trial.arrays.trained):
+    for one, other in overlapping(state_of(trial.initial), trial.arrays.trained):
         text = f"{one} and {other} share memory, but each is sent, and compressed, by itself: "
         yield Finding("warning", "model", f"{text}compute one from the other in forward()")
 

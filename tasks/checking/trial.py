@@ -34,9 +34,14 @@ class Trial:
     seed: int
 
     @cached_property
+    def initial(self) -> nn.Module:
+        """The initial model, to be looked at only."""
+        return self.task.initial_model(self.seed)
+
+    @cached_property
     def arrays(self) -> ModelArrays:
         """The classes of the model's arrays."""
-        return ModelArrays.of(self.task.initial_model(self.seed))
+        return ModelArrays.of(self.initial)
 
     @property
     def tested(self) -> Split:

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, Error
 
 import strategies
@@ -130,10 +131,12 @@ def test_infinities_of_the_sent_model_are_accepted_in_replies():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_model_keeps_its_dtype_whatever_the_strategy_returns(dtype):
-    runner = recorder(start=np.zeros(1, dtype))
-    runner.strategy.result = np.full(1, 1 / 3)
-    outcome = runner.finish_round([reply(10, {"w": np.ones(1, dtype)})])
-    np.testing.assert_array_equal(outcome.model["w"].numpy(), np.array([1 / 3], dtype), strict=True)
+    expected = np.array([1 / 3], dtype)
+    for result in (np.full(1, 1 / 3), torch.full((1,), 1 / 3, dtype=torch.float64)):
+        runner = recorder(start=np.zeros(1, dtype))
+        runner.strategy.result = result
+        outcome = runner.finish_round([reply(10, {"w": np.ones(1, dtype)})])
+        np.testing.assert_array_equal(outcome.model["w"].numpy(), expected, strict=True)
 
 
 def test_vector_of_another_size_ends_the_run():

@@ -13,6 +13,7 @@ from fedavg_app.server.preparation import prepare
 from tasks.checking import training
 from tasks.checking.all_checks import all_checks
 from tasks.data.dataset import DataError, DataOptions, Dataset, Split
+from tasks.model_arrays import overlapping
 from tests.support import faulty_tasks, networks
 from tests.support.faulty_tasks import FOUND
 
@@ -52,6 +53,13 @@ def test_quick_checks_find_it_before_a_training(name, caplog):
 def test_ordinary_networks_have_no_fault(name):
     found = findings(getattr(networks, name))
     assert {finding.kind for finding in found} <= {"ok", "note"}, found
+
+
+def test_arrays_overlap_where_they_have_an_entry_in_common():
+    rows = torch.zeros(4, 3)
+    sparse = torch.eye(2).to_sparse()
+    state = {"first": rows[:2], "last": rows[2:], "column": rows[:, 1], "a": sparse, "b": sparse}
+    assert list(overlapping(state, list(state))) == [("first", "column"), ("last", "column")]
 
 
 def test_logits_that_are_small_by_chance_are_no_fault():
